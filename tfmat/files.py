@@ -152,10 +152,16 @@ def is_locked(folder: pathlib.Path) -> bool:
 
 
 def write_json(path: str | os.PathLike, content: Any) -> None:
-    """Writes `content` as indented JSON, whole or not at all."""
+    """Writes `content`, which may hold msgspec's structs, as indented JSON, whole or not at all."""
     with atomic_write(path, "w") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False)
+        json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
         file.write("\n")
+
+
+def _plain(struct: Any) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(struct)
 
 
 def read_json(path: str | os.PathLike) -> Any:

@@ -17,7 +17,7 @@ LAYERS = {
     "training": ["backends", "config", "data", "launch", "networks", "optimizers"],
     "horovod": ["backends", "config", "launch", "networks", "optimizers"],
     "identification": ["config", "records", "data", "materials", "networks", "training"],
-    "report": ["config"],
+    "report": ["config", "identification", "records"],
     "tuning": ["config", "launch", "report", "training"],
     "scaling": [
         "backends",

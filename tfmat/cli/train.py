@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tfmat.backends.options import BackendOptions
     from tfmat.config import Config
     from tfmat.data.dataset import PackedDataset
-    from tfmat.identification.evaluate import Evaluation
+    from tfmat.identification.evaluate import Evaluated
     from tfmat.identification.identifier import Identifier
 
 # --------------------------------------------------------------------------------------------------
@@ -216,14 +216,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.identification.identifier import Identifier
     from tfmat.report.pages import write_training_report
     from tfmat.report.run_files import write_evaluation
-    from tfmat.report.tables import (
-        coverage_table,
-        evaluation_table,
-        exact_table,
-        posterior_table,
-        reference_bins_table,
-        reference_table,
-    )
+    from tfmat.report.tables import evaluation_tables
     from tfmat.workflow.fronts import know_fits
 
     workdir = pathlib.Path(flag_values.workdir)
@@ -234,29 +227,20 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
         evaluation = evaluate(identifier, dataset, progress)
     if flag_values.reference:
         evaluation = _with_reference(evaluation, identifier, dataset, flag_values.num_reference)
-    content = evaluation.to_json()
-    write_evaluation(workdir, content, **evaluation.arrays(dataset))
+    write_evaluation(workdir, evaluation.scores, **evaluation.arrays(dataset))
     report = write_training_report(workdir)
     if flag_values.json is not None:
-        write_json(flag_values.json, content)
+        write_json(flag_values.json, evaluation.scores)
     console = open_console()
-    console.print(evaluation_table(content))
-    if content["coverage"]:
-        console.print(coverage_table(content))
-    if content["posterior"]:
-        console.print(posterior_table(content))
-        if content["posterior"].get("exact"):
-            console.print(exact_table(content))
-    if content["reference"]:
-        console.print(reference_table(content))
-        console.print(reference_bins_table(content))
+    for table in evaluation_tables(evaluation.scores, bins=True):
+        console.print(table)
     console.print(f"report: {report}", soft_wrap=True, markup=False)
     return 0
 
 
 def _with_reference(
-    evaluation: "Evaluation", identifier: "Identifier", dataset: "PackedDataset", num_curves: int
-) -> "Evaluation":
+    evaluation: "Evaluated", identifier: "Identifier", dataset: "PackedDataset", num_curves: int
+) -> "Evaluated":
     """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
     from tfmat.console import printable, progress_bar
     from tfmat.identification.evaluate import add_reference
@@ -265,11 +249,9 @@ def _with_reference(
     try:
         with progress_bar("working out the best possible accuracy", "curves") as progress:
             evaluation = add_reference(evaluation, identifier, dataset, num_curves, progress)
-        if evaluation.posterior is not None:
+        if (posterior := evaluation.scores.posterior) is not None:
             with progress_bar("comparing with exact posteriors", "curves") as progress:
-                exact = compare_posteriors(identifier, dataset, num_curves, progress)
-            posterior = {**evaluation.posterior, "exact": exact}
-            evaluation = dataclasses.replace(evaluation, posterior=posterior)
+                posterior.exact = compare_posteriors(identifier, dataset, num_curves, progress)
     except InputError as error:
         print(printable(error), file=sys.stderr)
     return evaluation

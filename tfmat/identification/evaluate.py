@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tfmat.data.dataset import PackedDataset, is_dataset
@@ -14,9 +15,9 @@ from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
 from tfmat.identification.likelihood import has_known_errors
+from tfmat.identification.results import Coverage, Evaluation
 from tfmat.identification.scores import (
     COVERAGES,
-    ParameterScore,
     Reference,
     check_posterior,
     check_reference,
@@ -31,48 +32,19 @@ from tfmat.records.simulation import observed, split_features
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """Accuracy on the test curves.
+class Evaluated:
+    """A network's accuracy on the test curves, and what it was worked out from.
 
     Attributes:
-      mse: mean of the parameters' MSE (scaled labels).
-      rmse_percent: distance of the re-simulated from the noisy test curve over its maximum stress, mean over the
-        curves, %; rmse_percent_p95: exceeded by 5 % of the curves. None without a law.
-      rmse_over_noise: the same distance over the noise, mean over the curves; 1 is perfect. None without noise,
-        and with an observation model (see `CurveSettings`).
-      curves_per_second: of the network alone, for curves in memory.
-      coverage: of the network's intervals, see `scores.coverage`; None without an uncertainty head.
-      posterior: see `check_posterior`.
-      reference: the same network beside the best that is possible and beside least squares
-        (`add_reference`); None without it.
+      scores: what `evaluation.json` holds.
       true_values, identified_values: [curves, parameters], in the parameters' units, for pictures.
+      reference: the best that is possible and least squares, curve by curve (`add_reference`); None without it.
     """
 
-    law: str | None
-    num_curves: int
-    mse: float
-    parameters: tuple[ParameterScore, ...]
-    rmse_percent: float | None
-    rmse_percent_p95: float | None
-    rmse_over_noise: float | None
-    curves_per_second: float
-    coverage: dict[str, dict[str, Any]] | None
-    posterior: dict[str, Any] | None
-    reference: Reference | None
+    scores: Evaluation
     true_values: Array
     identified_values: Array
-
-    def to_json(self) -> dict[str, Any]:
-        """What `evaluation.json` holds: everything but the arrays; `reference` as `Reference.to_json` says, or None."""
-        content = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in ("parameters", "reference", "true_values", "identified_values")
-        }
-        scores = [dataclasses.asdict(score) for score in self.parameters]
-        content["parameters"] = {score.pop("name"): score for score in scores}
-        content["reference"] = self.reference.to_json() if self.reference else None
-        return {"format": 2, **content}
+    reference: Reference | None = None
 
     def arrays(self, dataset: PackedDataset) -> dict[str, Any]:
         """The arguments of `tfmat.report.run_files.write_evaluation` that tell of single curves."""
@@ -80,7 +52,7 @@ class Evaluation:
         return {
             "true_values": self.true_values,
             "identified_values": self.identified_values,
-            "features": dataset.features[start : start + self.num_curves],
+            "features": dataset.features[start : start + len(self.true_values)],
             "floor_variance": self.reference.bayes_variance if self.reference else None,
         }
 
@@ -89,7 +61,7 @@ def evaluate(
     identifier: Identifier,
     dataset: PackedDataset,
     progress: Callable[[int, int], None] | None = None,
-) -> Evaluation:
+) -> Evaluated:
     """Compares the network with the truth on the data set's test curves, which no training has seen.
 
     Answers are clipped to their range, as `identify` does. The truth goes from the data set's label scale to the
@@ -122,17 +94,37 @@ def evaluate(
     true = _true_labels(identifier, true_values)
     checked = check_posterior(identifier, dataset.features[start:], true)
     rate = _network_rate(identifier, dataset.features[start : start + CURVES_PER_CALL])
-    found = _summary(identifier, true_values, np.concatenate(labels), known, errors, rate)
-    return dataclasses.replace(found, posterior=checked)
+    every = np.concatenate(labels)
+    values = identifier.values(every)
+    scores = {
+        parameter.name: score_parameter(parameter, true_values[:, i], values[:, i], every[:, i])
+        for i, parameter in enumerate(identifier.parameters)
+    }
+    of_curves = [error for error in errors if error is not None]
+    percent = np.concatenate([error[0] for error in of_curves]) if of_curves else None
+    over_noise = [error[1] for error in of_curves if error[1] is not None]
+    found = Evaluation(
+        law=identifier.law.name if identifier.law else None,
+        num_curves=total,
+        mse=float(np.mean([score.mse for score in scores.values()])),
+        rmse_percent=None if percent is None else float(percent.mean()),
+        rmse_percent_p95=None if percent is None else float(np.percentile(percent, 95)),
+        rmse_over_noise=float(np.concatenate(over_noise).mean()) if over_noise else None,
+        curves_per_second=rate,
+        coverage=_coverage(identifier, true, every, known),
+        posterior=checked,
+        parameters=scores,
+    )
+    return Evaluated(found, true_values, values)
 
 
 def add_reference(
-    evaluation: Evaluation,
+    evaluation: Evaluated,
     identifier: Identifier,
     dataset: PackedDataset,
     num_curves: int,
     progress: Callable[[int, int], None] | None = None,
-) -> Evaluation:
+) -> Evaluated:
     """The evaluation with the reference, worked out for the first `num_curves` test curves.
 
     The first time takes about 5 ms a curve for two parameters, 0.2 s for more and 1 to 2 s for laws with memory; the
@@ -149,7 +141,8 @@ def add_reference(
     values = evaluation.identified_values[:num_curves]
     labels = [p.to_unit_interval(values[:, i]) for i, p in enumerate(identifier.parameters)]
     measured = measure(dataset, identifier.parameters, np.stack(labels, axis=1), progress)
-    return dataclasses.replace(evaluation, reference=measured)
+    scores = msgspec.structs.replace(evaluation.scores, reference=measured.scores())
+    return dataclasses.replace(evaluation, scores=scores, reference=measured)
 
 
 def find_test_data(
@@ -251,39 +244,6 @@ def _curve_errors(
     )
 
 
-def _summary(
-    identifier: Identifier,
-    true_values: Array,
-    labels: Array,
-    known: list[tuple[Array, Array]],
-    errors: list[tuple[Array, Array | None] | None],
-    curves_per_second: float,
-) -> Evaluation:
-    values = identifier.values(labels)
-    scores = tuple(
-        score_parameter(parameter, true_values[:, i], values[:, i], labels[:, i])
-        for i, parameter in enumerate(identifier.parameters)
-    )
-    of_curves = [error for error in errors if error is not None]
-    percent = np.concatenate([error[0] for error in of_curves]) if of_curves else None
-    over_noise = [error[1] for error in of_curves if error[1] is not None]
-    return Evaluation(
-        law=identifier.law.name if identifier.law else None,
-        num_curves=len(labels),
-        mse=float(np.mean([score.mse for score in scores])),
-        parameters=scores,
-        rmse_percent=None if percent is None else float(percent.mean()),
-        rmse_percent_p95=None if percent is None else float(np.percentile(percent, 95)),
-        rmse_over_noise=float(np.concatenate(over_noise).mean()) if over_noise else None,
-        curves_per_second=curves_per_second,
-        coverage=_coverage(identifier, true_values, labels, known),
-        posterior=None,
-        reference=None,
-        true_values=true_values,
-        identified_values=values,
-    )
-
-
 def _true_labels(identifier: Identifier, true_values: Array) -> Array:
     """[curves, parameters], on the scale of the network's ranges."""
     columns = zip(identifier.parameters, true_values.T, strict=True)
@@ -291,11 +251,11 @@ def _true_labels(identifier: Identifier, true_values: Array) -> Array:
 
 
 def _coverage(
-    identifier: Identifier, true_values: Array, labels: Array, known: list[tuple[Array, Array]]
-) -> dict[str, dict[str, Any]] | None:
+    identifier: Identifier, true: Array, labels: Array, known: list[tuple[Array, Array]]
+) -> dict[str, Coverage] | None:
     if not known:
         return None
     std = np.concatenate([block[0] for block in known])
     limits = np.concatenate([block[1] for block in known], axis=1)
     names = [parameter.name for parameter in identifier.parameters]
-    return coverage(names, _true_labels(identifier, true_values), labels, std, limits)
+    return coverage(names, true, labels, std, limits)

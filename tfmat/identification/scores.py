@@ -33,6 +33,24 @@ from tfmat.identification.likelihood import (
     unknown_likelihood,
 )
 from tfmat.identification.posterior import FEWEST_SAMPLES, LARGEST_K, Posterior
+from tfmat.identification.results import (
+    BesideExact,
+    BestPossible,
+    Bin,
+    C2st,
+    Closeness,
+    Coverage,
+    CoverageCurve,
+    ErrorScores,
+    PosteriorScores,
+    ReferenceScores,
+    Score,
+    Spread,
+    SpreadBin,
+    Tails,
+    Uniformity,
+    ZScore,
+)
 from tfmat.identification.sampling import Progress, adaptive_of_many
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet
 from tfmat.records.laboratory import Apparatus
@@ -45,7 +63,7 @@ if TYPE_CHECKING:
 # How good answers are: parameters beside the truth, curves beside the measured ones, and what intervals hold.
 
 
-# Nominal coverage, %, as the keys of evaluation.json.
+# Nominal coverage, %.
 _REPORTED = (50, 90, 95)
 _DRAWN = (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98)
 COVERAGES = tuple(percent / 100 for percent in _DRAWN)
@@ -53,30 +71,7 @@ _BINS = 8
 MOST_BINS = 5
 
 
-@dataclasses.dataclass(frozen=True)
-class ParameterScore:
-    """Accuracy of one parameter.
-
-    Attributes:
-      mse: mean squared error of the label scaled to 0-1.
-      mae: mean absolute error in the parameter's unit.
-      mae_percent: mean of |error| / true value, %; for parameters on a linear scale that are positive.
-      mae_decades: mean of |log10 error|; for parameters on a logarithmic scale.
-      r2: coefficient of determination of the label scaled to 0-1; None where all true values are the same.
-    """
-
-    name: str
-    unit: str
-    mse: float
-    mae: float
-    mae_percent: float | None
-    mae_decades: float | None
-    r2: float | None
-
-
-def score_parameter(
-    parameter: Parameter, true: Array, identified: Array, label: Array
-) -> ParameterScore:
+def score_parameter(parameter: Parameter, true: Array, identified: Array, label: Array) -> Score:
     """The score of one parameter's answers.
 
     Args:
@@ -91,8 +86,7 @@ def score_parameter(
     # A share of a value that may be 0 tells nothing.
     positive = bool(np.all(true > 0)) and parameter.low > 0 and not logarithmic
     percent = float(100 * np.mean(np.abs(identified / true - 1.0))) if positive else None
-    return ParameterScore(
-        name=parameter.name,
+    return Score(
         unit=parameter.unit,
         mse=float(np.mean(error**2)),
         mae=float(np.mean(np.abs(identified - true))),
@@ -138,13 +132,8 @@ def _root_mean_square(values: Array, counted: np.ndarray) -> Array:
 
 def coverage(
     names: Sequence[str], true_labels: Array, labels: Array, std: Array, limits: Array
-) -> dict[str, dict[str, Any]]:
-    """The entry `coverage` of evaluation.json: parameter -> numbers, all on the scale of the labels (0-1).
-
-    `50`, `90`, `95`: share (0-1) of the intervals of this nominal coverage (%) that hold the truth; `z_std`: root mean
-    square of error / std, 1 is perfect; `nll`: mean negative log likelihood of the truth under a Gaussian of this mean
-    and std; `mean_std`; `mean_width_95`: of the 95 % interval, cut to the range; `curve`: the observed for more
-    nominal coverages (`nominal`, `observed`, 0-1); `bins`: by predicted std, `mean_std` and `rms_error` of each.
+) -> dict[str, Coverage]:
+    """Parameter -> how often its intervals hold the truth.
 
     Args:
       true_labels, labels, std: [curves, p], labels cut to 0-1, std calibrated.
@@ -153,28 +142,25 @@ def coverage(
     error = true_labels - labels
     held = dict(zip(_DRAWN, _held(true_labels, limits), strict=True))
     width = (limits[..., 1] - limits[..., 0])[_DRAWN.index(95)]
-    scores: dict[str, dict[str, Any]] = {}
+    scores = {}
     for i, name in enumerate(names):
         z, log_std = error[:, i] / std[:, i], np.log(std[:, i])
-        scores[name] = {
-            **{str(percent): float(held[percent][i]) for percent in _REPORTED},
-            "z_std": float(np.sqrt(np.mean(z**2))),
-            "nll": float(np.mean(log_std + 0.5 * z**2) + 0.5 * np.log(2 * np.pi)),
-            "mean_std": float(std[:, i].mean()),
-            "mean_width_95": float(width[:, i].mean()),
-            "curve": {
-                "nominal": [percent / 100 for percent in _DRAWN],
-                "observed": [float(held[percent][i]) for percent in _DRAWN],
-            },
-            "bins": [
-                {
-                    "mean_std": float(std[rows, i].mean()),
-                    "rms_error": float(np.sqrt(np.mean(error[rows, i] ** 2))),
-                    "num_curves": int(rows.sum()),
-                }
+        scores[name] = Coverage(
+            **{f"of_{percent}": float(held[percent][i]) for percent in _REPORTED},
+            z_std=float(np.sqrt(np.mean(z**2))),
+            nll=float(np.mean(log_std + 0.5 * z**2) + 0.5 * np.log(2 * np.pi)),
+            mean_std=float(std[:, i].mean()),
+            mean_width_95=float(width[:, i].mean()),
+            curve=CoverageCurve(list(COVERAGES), [float(held[p][i]) for p in _DRAWN]),
+            bins=[
+                SpreadBin(
+                    mean_std=float(std[rows, i].mean()),
+                    rms_error=float(np.sqrt(np.mean(error[rows, i] ** 2))),
+                    num_curves=int(rows.sum()),
+                )
                 for _, _, rows in bins_of(std[:, i], _BINS)
             ],
-        }
+        )
     return scores
 
 
@@ -740,59 +726,46 @@ class Reference:
     num_points: NDArray[np.int64]
     least_squares_curves_per_second: float
 
-    def to_json(self) -> dict[str, Any]:
-        """The entry `reference` of evaluation.json.
-
-        `num_curves` that all numbers are of; `num_left_out`, whose posterior has not converged; `method`;
-        `fewest_effective_samples` (None for quadrature); `least_squares_curves_per_second`;
-        `parameters`: name -> `bayes_risk` and its standard error `bayes_risk_error`, `cramer_rao`, `network_mse`,
-        `least_squares_mse`, `eta` (network) and `least_squares_eta` = expected MSE / Bayes risk with standard errors
-        `eta_error` and `least_squares_eta_error` (see `_eta`), `posterior_calibration` (1 where the reference is right:
-        mean squared error of the posterior mean over its variance), `interval_coverage` (share of the fit's 95 %
-        intervals that hold the truth), `unidentifiable_share`; `bins`: `max_strain`, `noise_to_signal`, `num_points` ->
-        list of `low`, `high`, `num_curves` and `parameters` as above, of which only the risk and the two MSE and eta.
-        """
+    def scores(self) -> ReferenceScores:
+        """The means over all curves and over groups of them; η: see `_eta`."""
         samples = self.effective_samples
         by_parameter = {}
         for i, name in enumerate(self.parameters):
-            by_parameter[name] = {
+            by_parameter[name] = BestPossible(
                 **self._scores(i, np.ones(len(self.network), bool)),
-                "cramer_rao": None
-                if self.cramer_rao is None
-                else float(self.cramer_rao[:, i].mean()),
-                "posterior_calibration": float(
-                    (self.bayes[:, i] / self.bayes_variance[:, i]).mean()
-                ),
-                "interval_coverage": float(self.inside[:, i].mean()),
-                "unidentifiable_share": float(self.unidentifiable[:, i].mean()),
-            }
-        return {
-            "num_curves": len(self.network),
-            "num_left_out": self.num_left_out,
-            "method": self.method,
-            "fewest_effective_samples": None if samples is None else float(samples.min()),
-            "least_squares_curves_per_second": self.least_squares_curves_per_second,
-            "parameters": by_parameter,
-            "bins": {
+                cramer_rao=None if self.cramer_rao is None else float(self.cramer_rao[:, i].mean()),
+                posterior_calibration=float((self.bayes[:, i] / self.bayes_variance[:, i]).mean()),
+                interval_coverage=float(self.inside[:, i].mean()),
+                unidentifiable_share=float(self.unidentifiable[:, i].mean()),
+            )
+        return ReferenceScores(
+            num_curves=len(self.network),
+            num_left_out=self.num_left_out,
+            method=self.method,
+            fewest_effective_samples=None if samples is None else float(samples.min()),
+            least_squares_curves_per_second=self.least_squares_curves_per_second,
+            parameters=by_parameter,
+            bins={
                 name: self._binned(getattr(self, name))
                 for name in ("max_strain", "noise_to_signal", "num_points")
             },
-        }
+        )
 
-    def _binned(self, quantity: Array) -> list[dict[str, Any]]:
+    def _binned(self, quantity: Array) -> list[Bin]:
         return [
-            {
-                "low": low,
-                "high": high,
-                "num_curves": int(inside.sum()),
-                "parameters": {
-                    name: self._scores(i, inside) for i, name in enumerate(self.parameters)
+            Bin(
+                low=low,
+                high=high,
+                num_curves=int(inside.sum()),
+                parameters={
+                    name: ErrorScores(**self._scores(i, inside))
+                    for i, name in enumerate(self.parameters)
                 },
-            }
+            )
             for low, high, inside in bins_of(quantity)
         ]
 
-    def _scores(self, column: int, rows: Flags) -> dict[str, float | None]:
+    def _scores(self, column: int, rows: Flags) -> dict[str, Any]:
         """The numbers of one parameter over some of the curves."""
         variance = self.bayes_variance[rows, column]
         network, fitted = self.network[rows, column], self.least_squares[rows, column]
@@ -1013,7 +986,7 @@ _FOLDS = 5
 
 def check_posterior(
     identifier: "Identifier", features: np.ndarray, true_labels: Array
-) -> dict[str, Any] | None:
+) -> PosteriorScores | None:
     """The numbers of `posterior_scores` for the first of these curves; None for a network without a whole posterior."""
     if identifier.uncertainty != "flow":
         return None
@@ -1025,20 +998,8 @@ def check_posterior(
 
 def posterior_scores(
     names: Sequence[str], draws: Posterior, true_labels: Array, log_density: Array
-) -> dict[str, Any]:
-    """The entry `posterior` of evaluation.json.
-
-    `log_score`: mean log density of the true labels, nats, on the scale of the labels (0-1), higher is better;
-    `log_score_error`, its standard error, None for a single curve; `worst_log_score`, of one curve; `joint_coverage`:
-    share of the joint regions of highest density (%) that hold the truth; `ranks`: parameter -> how the true labels'
-    ranks among the draws are distributed, see below; `tarp`: the same of the share of the draws that are nearer to a
-    random point than the truth is; `band`: standard errors that the distribution of a right posterior stays within at
-    all places together, 19 of 20 times; `contraction`: parameter -> 1 - mean posterior variance over that of the prior;
-    `z_score`: parameter -> `mean` and root mean square `rms` of (posterior mean - truth) over its standard deviation, 0
-    and 1 for a right one.
-
-    A distribution has its `difference` from the uniform one at even places between 0 and 1 without the ends, the
-    `largest_difference` of these, and whether all are `inside_band`.
+) -> PosteriorScores:
+    """How right posteriors are on average.
 
     Args:
       draws: [curves, samples], of those curves.
@@ -1054,28 +1015,24 @@ def posterior_scores(
     band = _band(curves)
     contraction = 1.0 - np.mean(draws.std**2, axis=0) / PRIOR_VARIANCE
     z = (draws.mean - true_labels) / draws.std
-    return {
-        "num_curves": curves,
-        "log_score": float(np.mean(log_density)),
-        "log_score_error": (
-            float(np.std(log_density, ddof=1) / np.sqrt(curves)) if curves > 1 else None
-        ),
-        "worst_log_score": float(np.min(log_density)),
-        "joint_coverage": {
+    error = float(np.std(log_density, ddof=1) / np.sqrt(curves)) if curves > 1 else None
+    return PosteriorScores(
+        num_curves=curves,
+        log_score=float(np.mean(log_density)),
+        log_score_error=error,
+        worst_log_score=float(np.min(log_density)),
+        joint_coverage={
             str(percent): float(np.mean(denser <= percent / 100)) for percent in _REGIONS
         },
-        "ranks": {name: _against_uniform(ranks[:, i], band) for i, name in enumerate(names)},
-        "tarp": _against_uniform(_uniform(_nearer(draws, true_labels), draws, random), band),
-        "band": band,
-        "contraction": {name: float(contraction[i]) for i, name in enumerate(names)},
-        "z_score": {
-            name: {
-                "mean": float(z[:, i].mean()),
-                "rms": float(np.sqrt(np.mean(z[:, i] ** 2))),
-            }
+        ranks={name: _against_uniform(ranks[:, i], band) for i, name in enumerate(names)},
+        tarp=_against_uniform(_uniform(_nearer(draws, true_labels), draws, random), band),
+        band=band,
+        contraction={name: float(contraction[i]) for i, name in enumerate(names)},
+        z_score={
+            name: ZScore(float(z[:, i].mean()), float(np.sqrt(np.mean(z[:, i] ** 2))))
             for i, name in enumerate(names)
         },
-    }
+    )
 
 
 def _uniform(counts: Array, draws: Posterior, random: np.random.Generator) -> Array:
@@ -1098,16 +1055,16 @@ def _nearer(draws: Posterior, true_labels: Array) -> Array:
     return np.sum(np.sum(away**2, axis=2) < of_truth[:, None], axis=1)
 
 
-def _against_uniform(values: Array, band: float) -> dict[str, Any]:
-    """The distribution of values [curves] between 0 and 1, as `posterior_scores` tells it."""
+def _against_uniform(values: Array, band: float) -> Uniformity:
+    """The distribution of values [curves] between 0 and 1."""
     places = np.arange(1, _PLACES) / _PLACES
     difference = np.mean(values[:, None] <= places, axis=0) - places
     scaled = np.abs(difference) / np.sqrt(places * (1 - places) / len(values))
-    return {
-        "largest_difference": float(difference[np.argmax(np.abs(difference))]),
-        "inside_band": bool(scaled.max() <= band),
-        "difference": difference.round(5).tolist(),
-    }
+    return Uniformity(
+        largest_difference=float(difference[np.argmax(np.abs(difference))]),
+        inside_band=bool(scaled.max() <= band),
+        difference=difference.round(5).tolist(),
+    )
 
 
 def _band(curves: int) -> float:
@@ -1124,17 +1081,13 @@ def compare_posteriors(
     dataset: "PackedDataset",
     num_curves: int,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The entry `exact` of evaluation.json's `posterior`, of the first test curves.
+) -> BesideExact:
+    """A network's posteriors of the first test curves beside exact ones.
 
-    `pareto_k`: `median` of the tails of the weights of the network's draws, and `share_above` 0.7, where averages of
-    weighted draws cannot be relied on; `effective_share`, median share of independent draws that the weighted ones are
-    worth; `best_classifier`: `median` and 95th percentile `p95` of the accuracy with which the two posteriors could be
-    told apart at best, (1 + total variation) / 2. For those of the first 100 whose sampled posterior has converged
-    `c2st` (`num_curves`, `median`, `p95`): the accuracy that a classifier reaches, 0.5 is perfect; `log_score_gap`:
-    mean of log exact density - log network density at the truth, nats, 0 is perfect, and `log_score_gap_error`;
-    `parameters`: name -> `mean_error`, median distance of the means in exact standard deviations, `std_ratio`, median
-    of network's over exact ones. None for the first three, and no parameters, where none has converged.
+    `effective_share`: median share of independent draws that the weighted ones are worth; `best_classifier`: the
+    accuracy with which the two posteriors could be told apart at best, (1 + total variation) / 2. For those of the
+    first 100 whose sampled posterior has converged: `c2st`; `log_score_gap`, mean of log exact density - log network
+    density at the truth, nats, 0 is perfect. None for these, and no parameters, where none has converged.
 
     Args:
       num_curves: at most as many as there are test curves.
@@ -1159,20 +1112,19 @@ def compare_posteriors(
     with np.errstate(all="ignore"):  # where no draw is possible, the weights are NaN
         weights = np.nan_to_num(np.exp(ratios - evidence[:, None]), nan=0.0)
     apart = 0.5 + 0.5 * np.mean(np.maximum(1.0 - weights, 0.0), axis=1)
-    found = {
-        "num_curves": count,
-        "pareto_k": {
-            "median": float(np.median(tails)),
-            "share_above": float(np.mean(tails > LARGEST_K)),
-        },
-        "effective_share": float(
-            np.median([one.effective_draws for one in weighed]) / _COMPARED_DRAWS
-        ),
-        "best_classifier": _spread(apart),
-    }
     few = slice(0, min(count, _SAMPLED))
     said = identifier.log_density(features[few], true[few])
-    return found | _by_sampling(identifier, target, draws, true[few], said)
+    return BesideExact(
+        num_curves=count,
+        pareto_k=Tails(
+            median=float(np.median(tails)), share_above=float(np.mean(tails > LARGEST_K))
+        ),
+        effective_share=float(
+            np.median([one.effective_draws for one in weighed]) / _COMPARED_DRAWS
+        ),
+        best_classifier=Spread(**_spread(apart)),
+        **_by_sampling(identifier, target, draws, true[few], said),
+    )
 
 
 def _log_ratios(target: SimulatedErrors, records: NDArray[np.integer], draws: Posterior) -> Array:
@@ -1248,14 +1200,13 @@ def _by_sampling(
     wide = draws.std[good] / deviation
     accuracy = np.array([c2st(draws.labels[i], posteriors[i]) for i in good])
     return {
-        "c2st": {"num_curves": len(good), **_spread(accuracy)},
+        "c2st": C2st(num_curves=len(good), **_spread(accuracy)),
         "log_score_gap": float(gap.mean()),
         "log_score_gap_error": float(gap.std() / np.sqrt(len(gap))),
         "parameters": {
-            p.name: {
-                "mean_error": float(np.median(far[:, i])),
-                "std_ratio": float(np.median(wide[:, i])),
-            }
+            p.name: Closeness(
+                mean_error=float(np.median(far[:, i])), std_ratio=float(np.median(wide[:, i]))
+            )
             for i, p in enumerate(identifier.parameters)
         },
     }

@@ -255,11 +255,11 @@ def _scores(path: pathlib.Path) -> dict[str, Any]:
     """`eta` and `rmse` (% of the range) of a run on the test curves, parameter -> number; `eta` None where unknown."""
     from tfmat.workflow.job import evaluation_of
 
-    content = evaluation_of(str(path))
-    reference = content["reference"]
+    found = evaluation_of(str(path))
+    reference = found.reference
     return {
-        "eta": reference and {name: one["eta"] for name, one in reference["parameters"].items()},
-        "rmse": {name: 100 * math.sqrt(one["mse"]) for name, one in content["parameters"].items()},
+        "eta": reference and {name: one.eta for name, one in reference.parameters.items()},
+        "rmse": {name: 100 * math.sqrt(one.mse) for name, one in found.parameters.items()},
     }
 
 

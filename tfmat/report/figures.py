@@ -31,6 +31,7 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 from tfmat.files import atomic_write
+from tfmat.identification.results import PosteriorScores, Uniformity
 from tfmat.report.formatting import format_power, format_unit, format_value, unbroken, with_unit
 from tfmat.report.tables import value_cell
 
@@ -791,26 +792,33 @@ _SHOWN = (0.0025, 0.9975)
 _DECADE = 10.0
 
 
-def uniformity(posterior: Mapping[str, Any]) -> list[list[Picture]]:
+def uniformity(posterior: PosteriorScores | None) -> list[list[Picture]]:
     """One row: how far ranks of the truth, and shares of draws nearer to random points, are from evenly spread.
 
-    Args:
-      posterior: the entry `posterior` of evaluation.json; an older one, which has no such curves, gives no picture.
+    An older evaluation, which has no such curves, gives no picture.
     """
-    if "band" not in posterior:
+    if posterior is None or posterior.band is None or posterior.tarp is None:
         return []
-    data = {"band": posterior["band"], "curves": posterior["num_curves"]}
-    tarp = {"all parameters": posterior["tarp"]}
     parts = (
-        ("ranks", "rank of the truth among the draws (share)", posterior["ranks"]),
-        ("tarp", "draws nearer to a random point than the truth (share)", tarp),
+        ("ranks", "rank of the truth among the draws (share)", posterior.ranks),
+        (
+            "tarp",
+            "draws nearer to a random point than the truth (share)",
+            {"all parameters": posterior.tarp},
+        ),
     )
     return [
         [
             Picture(
                 f"posterior-{name}",
                 label,
-                functools.partial(draw_uniformity, found=found, label=label, **data),
+                functools.partial(
+                    draw_uniformity,
+                    found=found,
+                    label=label,
+                    band=posterior.band,
+                    curves=posterior.num_curves,
+                ),
             )
             for name, label, found in parts
         ]
@@ -818,10 +826,10 @@ def uniformity(posterior: Mapping[str, Any]) -> list[list[Picture]]:
 
 
 def draw_uniformity(
-    panel: Axes, found: Mapping[str, Mapping[str, Any]], label: str, band: float, curves: int
+    panel: Axes, found: Mapping[str, Uniformity], label: str, band: float, curves: int
 ) -> None:
     """Differences of distributions from the uniform one, each a line, over the band that holds 95 % of right ones."""
-    length = len(next(iter(found.values()))["difference"])
+    length = len(next(iter(found.values())).difference)
     places = np.arange(1, length + 1) / (length + 1)
     width = 100 * band * np.sqrt(places * (1 - places) / curves)
     panel.fill_between(
@@ -829,7 +837,7 @@ def draw_uniformity(
     )
     panel.axhline(0.0, color=INK, lw=0.8)
     for i, (name, entry) in enumerate(found.items()):
-        values = 100 * np.asarray(entry["difference"])
+        values = 100 * np.asarray(entry.difference)
         color = MODEL if len(found) == 1 else style(i)["color"]
         panel.plot(places, values, "-", color=color, lw=1.6, label=name)
     panel.set_xlim(0, 1)

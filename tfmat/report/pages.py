@@ -12,12 +12,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jinja2
+import msgspec
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 import tfmat
 from tfmat.files import atomic_write, make_folder
+from tfmat.identification.results import (
+    Bin,
+    Coverage,
+    CoverageCurve,
+    ReferenceScores,
+    Score,
+    SpreadBin,
+)
 from tfmat.report import formatting
 from tfmat.report.figures import (
     BAND,
@@ -43,6 +52,7 @@ from tfmat.report.figures import (
 )
 from tfmat.report.formatting import BIN_TITLES, format_value, with_unit
 from tfmat.report.run_files import (
+    MetricsLine,
     ParameterAnswers,
     RunFiles,
     coverage_gap,
@@ -238,11 +248,9 @@ def judge(run: RunFiles) -> Verdict:
 
 def _stopped(run: RunFiles) -> tuple[str, str, str, str] | None:
     """(level, state, headline, advice) of a run that did not come to its end; None for one that did."""
-    state = run.status.get("state", "done")
-    total = run.config.get("total_steps")
-    step = run.metrics[-1]["step"] if run.metrics else 0
-    done = f"{step:,} of {total:,} steps" if isinstance(total, int) else f"{step:,} steps"
-    reason = str(run.status.get("reason", ""))
+    state, total, reason = run.status.state or "done", run.config.total_steps, run.status.reason
+    step = run.metrics[-1].step if run.metrics else 0
+    done = f"{step:,} steps" if total is None else f"{step:,} of {total:,} steps"
     again = f"Make this page again later: tfmat report --workdir={run.workdir}"
     resume = "The same command goes on from"
     cure = "A lower optimizer.learning_rate or a longer optimizer.warmup is the usual cure."
@@ -266,17 +274,16 @@ def _stopped(run: RunFiles) -> tuple[str, str, str, str] | None:
 def _accuracy(run: RunFiles) -> Finding | None:
     """The headline for a finished run; None without an evaluation."""
     evaluation = run.evaluation
-    parameters = evaluation.get("parameters")
-    if not parameters:
+    if not evaluation or not evaluation.parameters:
         return None
-    percent = evaluation.get("rmse_percent")
+    percent = evaluation.rmse_percent
     off = f"{format_value(percent, 2)} % of the maximum stress"
     if percent is not None and percent > RMSE_POOR_PERCENT:
         text = f"on average the curves of its answers lie {off} away from the measured ones."
         return Finding("bad", f"Not usable yet: {text}")
     if run.reference:
         return _by_eta(*worst_eta(run.reference))
-    noise = evaluation.get("rmse_over_noise")
+    noise = evaluation.rmse_over_noise
     if noise is not None and noise <= NOISE_GOOD:
         return Finding(
             "good", "Good: the curves of its answers follow the measured ones to within the noise."
@@ -288,16 +295,16 @@ def _accuracy(run: RunFiles) -> Finding | None:
         )
         return Finding("warn", text)
     name, r2 = min(
-        ((n, s.get("r2") or 0.0) for n, s in parameters.items()), key=lambda pair: pair[1]
+        ((n, s.r2 or 0.0) for n, s in evaluation.parameters.items()), key=lambda pair: pair[1]
     )
     if r2 >= R2_GOOD:
         return Finding("good", "Good: its answers explain nearly all that the parameters vary.")
     return Finding("warn", f"Limited: its answers explain {100 * r2:.0f} % of what {name} varies.")
 
 
-def worst_eta(reference: dict[str, Any]) -> tuple[str, float]:
+def worst_eta(reference: ReferenceScores) -> tuple[str, float]:
     """The parameter that the network is worst at, and its η."""
-    etas = {name: float(entry["eta"]) for name, entry in reference["parameters"].items()}
+    etas = {name: entry.eta for name, entry in reference.parameters.items()}
     name = max(etas, key=lambda each: etas[each])
     return name, etas[name]
 
@@ -316,88 +323,81 @@ def _by_eta(name: str, eta: float) -> Finding:
 def _errors(run: RunFiles) -> list[Finding]:
     """How far off the answers are, in physical terms."""
     evaluation = run.evaluation
-    parameters = evaluation.get("parameters")
-    if not parameters:
+    if not evaluation or not evaluation.parameters:
         return []
+    parameters = evaluation.parameters
     errors = ", ".join(f"{name} {error_text(score)}" for name, score in parameters.items())
-    text = f"Mean error on {evaluation['num_curves']:,} test curves that no training has seen: {errors}."
+    text = (
+        f"Mean error on {evaluation.num_curves:,} test curves that no training has seen: {errors}."
+    )
     findings = [Finding("note", text)]
-    if evaluation.get("rmse_percent") is not None:
-        off = f"{format_value(evaluation['rmse_percent'], 2)} % of the maximum stress"
+    if evaluation.rmse_percent is not None:
+        off = f"{format_value(evaluation.rmse_percent, 2)} % of the maximum stress"
         text = f"The curve of an answer lies {off} away from the measured one"
-        noise = evaluation.get("rmse_over_noise")
+        noise = evaluation.rmse_over_noise
         if noise is not None:
             text += f", {format_value(noise, 3)} times the noise (1 is perfect)"
         level = "note" if noise is None else "good" if noise <= NOISE_GOOD else "warn"
         if level != "warn" or run.reference:  # else the headline says it
             findings.append(Finding(level, f"{text}."))
     for name, score in parameters.items():
-        if score.get("r2") is not None and score["r2"] < R2_POOR:
-            text = (
-                f"{name} can hardly be told from these curves (R² {format_value(score['r2'], 2)})"
-            )
+        if score.r2 is not None and score.r2 < R2_POOR:
+            text = f"{name} can hardly be told from these curves (R² {format_value(score.r2, 2)})"
             findings.append(Finding("warn", f"{text}: do not rely on it."))
-    for name, entry in (run.reference or {"parameters": {}})["parameters"].items():
-        if entry["unidentifiable_share"] > 0.05:
-            share = f"{100 * entry['unidentifiable_share']:.0f} % of the curves"
+    for name, entry in run.reference.parameters.items() if run.reference else ():
+        if entry.unidentifiable_share > 0.05:
+            share = f"{100 * entry.unidentifiable_share:.0f} % of the curves"
             findings.append(Finding("note", f"{share} say nothing of {name}, whatever the method."))
     return findings
 
 
-def error_text(score: dict[str, Any]) -> str:
+def error_text(score: Score) -> str:
     """A parameter's mean absolute error: `0.89 %`, `× 1.09 (0.037 decades)`, or in its unit."""
-    decades, percent = score.get("mae_decades"), score.get("mae_percent")
+    decades, percent = score.mae_decades, score.mae_percent
     if decades is not None:
         return f"× {format_value(10**decades, 3)} ({format_value(decades, 2)} decades)"
     if percent is not None:
         return f"{format_value(percent, 2)} %"
-    unit = "" if score["unit"] == "-" else f" {score['unit']}"
-    return f"{format_value(score['mae'], 2)}{unit}"
+    unit = "" if score.unit == "-" else f" {score.unit}"
+    return f"{format_value(score.mae, 2)}{unit}"
 
 
-def last_quarter(metrics: list[dict[str, Any]]) -> float | None:
+def last_quarter(metrics: Sequence[MetricsLine]) -> float | None:
     """Share by which the last quarter of the steps lowered the best validation loss; None for too few lines."""
-    lines = [line for line in metrics if line.get("val_loss") is not None]
-    if len(lines) < 2:
+    losses = [(line.step, line.val_loss) for line in metrics if line.val_loss is not None]
+    if len(losses) < 2:
         return None
-    turn = 0.75 * lines[-1]["step"]
-    before = [line["val_loss"] for line in lines if line["step"] <= turn]
-    if not before:
-        return None
-    return 1.0 - min(line["val_loss"] for line in lines) / min(before)
+    before = [loss for step, loss in losses if step <= 0.75 * losses[-1][0]]
+    return 1.0 - min(loss for _, loss in losses) / min(before) if before else None
 
 
-def _squares(run: RunFiles) -> list[dict[str, Any]]:
+def _squares(run: RunFiles) -> list[MetricsLine]:
     """The lines of a posterior's training with losses as squared errors, which the rules are about.
 
     Minus the log density of p labels that are known to s is p log s and a constant.
     """
-    count = max(len(run.evaluation.get("parameters", {})), 1)
+    count = max(len(run.evaluation.parameters) if run.evaluation else 0, 1)
+
+    def square(loss: float | None) -> float | None:
+        return math.exp(min(2 * loss / count, _MOST_NATS)) if loss else loss
+
     return [
-        {
-            key: math.exp(min(2 * value / count, _MOST_NATS))
-            if key in ("loss", "val_loss") and value
-            else value
-            for key, value in line.items()
-        }
+        msgspec.structs.replace(line, loss=square(line.loss), val_loss=square(line.val_loss))
         for line in run.metrics
     ]
 
 
 def _training(run: RunFiles) -> list[Finding]:
     findings = []
-    lines = (
-        _squares(run) if run.config.get("model", {}).get("uncertainty") == "flow" else run.metrics
-    )
+    lines = _squares(run) if run.config.model.uncertainty == "flow" else run.metrics
     gain = last_quarter(lines)
-    if gain is not None and run.status.get("state") == "done":
+    if gain is not None and run.status.state == "done":
         brought = (
             f"the last quarter of the training lowered the validation loss by {100 * gain:.0f} %"
         )
-        schedule = run.config.get("optimizer", {}).get("schedule")
         if gain <= STILL_FALLING:
             findings.append(Finding("note", f"It had nearly stopped improving: {brought}."))
-        elif schedule == "constant":
+        elif run.config.optimizer.schedule == "constant":
             text = f"It was still improving at the end: {brought}. A longer train_for will help."
             findings.append(Finding("warn", text))
         else:
@@ -406,8 +406,7 @@ def _training(run: RunFiles) -> list[Finding]:
                 "to be had, only a longer train_for can show."
             )
             findings.append(Finding("note", text))
-    last = lines[-1] if lines else {}
-    training, validation = last.get("loss"), last.get("val_loss")
+    training, validation = (lines[-1].loss, lines[-1].val_loss) if lines else (None, None)
     if training and validation and validation > OVERFITTED * training:
         times = format_value(validation / training, 2)
         text = (
@@ -467,25 +466,26 @@ def predicted_against_true(answers: Sequence[ParameterAnswers]) -> Rows:
     return rows
 
 
-def kinds_of_curves(bins: Mapping[str, Sequence[Mapping[str, Any]]]) -> Rows:
+def kinds_of_curves(bins: Mapping[str, Sequence[Bin]]) -> Rows:
     """One row a parameter, one column a quantity that curves are binned by: mean squared errors of scaled labels.
 
     With a single quantity two parameters share a row, as a picture alone would take its whole width.
 
     Args:
-      bins: quantity of `BIN_TITLES` -> its bins, as in the reference of evaluation.json; of the errors only the
-        network's must be there.
+      bins: quantity of `BIN_TITLES` -> its bins; of the errors only the network's must be known.
     """
     if not bins:
         return []
     size = (3.3, 2.9) if len(bins) > 2 else (4.3, 3.3)
     rows = []
-    for i, name in enumerate(next(iter(bins.values()))[0]["parameters"]):
+    for i, name in enumerate(next(iter(bins.values()))[0].parameters):
         row = []
         for j, (quantity, entries) in enumerate(bins.items()):
             text = f"mean squared error of {name} over {BIN_TITLES[quantity]}"
-            data = {"bins": entries, "quantity": quantity, "name": name, "legend": j == 0}
-            row.append(Picture(f"kind-{i}-{j}", text, functools.partial(draw_bins, **data), *size))
+            draw = functools.partial(
+                draw_bins, bins=entries, quantity=quantity, name=name, legend=j == 0
+            )
+            row.append(Picture(f"kind-{i}-{j}", text, draw, *size))
         rows.append(row)
     if len(bins) == 1:
         return [
@@ -494,34 +494,26 @@ def kinds_of_curves(bins: Mapping[str, Sequence[Mapping[str, Any]]]) -> Rows:
     return rows
 
 
-def calibration(coverage: Mapping[str, Mapping[str, Any]]) -> Rows:
-    """One row a parameter: observed over nominal coverage, and error over predicted std in groups of curves.
-
-    Args:
-      coverage: the entry `coverage` of evaluation.json.
-    """
+def calibration(coverage: Mapping[str, Coverage]) -> Rows:
+    """One row a parameter: observed over nominal coverage, and error over predicted std in groups of curves."""
     rows = []
     for i, (name, scores) in enumerate(coverage.items()):
-        parts = (
-            ("curve", draw_coverage, f"{name}: intervals that hold the truth (%)"),
-            ("bins", draw_spread, f"error of {name} (root mean square)"),
+        parts: tuple[tuple[str, Any, Callable[..., None], str], ...] = (
+            ("curve", scores.curve, draw_coverage, f"{name}: intervals that hold the truth (%)"),
+            ("bins", scores.bins, draw_spread, f"error of {name} (root mean square)"),
         )
         rows.append(
             [
-                picture(f"calibration-{key}-{i}", label, draw, found=scores[key], label=label)
-                for key, draw, label in parts
-                if scores.get(key)
+                picture(f"calibration-{key}-{i}", label, draw, found=found, label=label)
+                for key, found, draw, label in parts
+                if found
             ]
         )
     return [row for row in rows if row]
 
 
-def losses(metrics: Sequence[Mapping[str, Any]]) -> Rows:
-    """Training and validation loss over time and over epochs.
-
-    Args:
-      metrics: the lines of `metrics.jsonl`: `seconds`, `epoch`, `loss`, `val_loss` (each may be missing in a line).
-    """
+def losses(metrics: Sequence[MetricsLine]) -> Rows:
+    """Training and validation loss over time and over epochs."""
     text = "training and validation loss over"
     return [
         [
@@ -536,8 +528,8 @@ FIGURES: dict[str, Callable[[RunFiles], Rows]] = {
     "predicted_against_true": lambda run: predicted_against_true(parameter_answers(run)),
     "kinds_of_curves": lambda run: kinds_of_curves(error_bins(run)),
     "losses": lambda run: losses(run.metrics) if run.metrics else [],
-    "calibration": lambda run: calibration(run.evaluation.get("coverage") or {}),
-    "posterior": lambda run: uniformity(run.evaluation.get("posterior") or {}),
+    "calibration": lambda run: calibration((run.evaluation and run.evaluation.coverage) or {}),
+    "posterior": lambda run: uniformity(run.evaluation.posterior if run.evaluation else None),
 }
 
 
@@ -604,15 +596,13 @@ def draw_errors(panel: Axes, answers: ParameterAnswers) -> None:
     panel.legend(loc="upper center", ncols=2, fontsize=8, frameon=False)
 
 
-def draw_bins(
-    panel: Axes, bins: Sequence[Mapping[str, Any]], quantity: str, name: str, legend: bool
-) -> None:
+def draw_bins(panel: Axes, bins: Sequence[Bin], quantity: str, name: str, legend: bool) -> None:
     """Mean squared errors of one parameter over the bins of one quantity, each in the middle of its bin."""
     skewed = quantity == "noise_to_signal"
-    limits = [(entry["low"], entry["high"]) for entry in bins]
+    limits = [(entry.low, entry.high) for entry in bins]
     places = [math.sqrt(low * high) if skewed else (low + high) / 2 for low, high in limits]
     for key, label, color, marker, style in _LINES:
-        values = [entry["parameters"][name].get(key, math.nan) for entry in bins]
+        values = [getattr(entry.parameters[name], key) for entry in bins]
         if not all(map(math.isnan, values)):
             panel.plot(places, values, style, marker=marker, ms=4, lw=1.5, color=color, label=label)
     finish(panel)
@@ -629,9 +619,9 @@ def draw_bins(
         panel.legend(frameon=False, fontsize=8, loc="upper center")
 
 
-def draw_coverage(panel: Axes, found: Mapping[str, Any], label: str) -> None:
+def draw_coverage(panel: Axes, found: CoverageCurve, label: str) -> None:
     """The share of the intervals that hold the truth over the share that should."""
-    nominal, observed = ([100 * share for share in found[key]] for key in ("nominal", "observed"))
+    nominal, observed = ([100 * s for s in shares] for shares in (found.nominal, found.observed))
     panel.plot([0, 100], [0, 100], "--", lw=1.2, color=INK, label="perfect")
     panel.plot(nominal, observed, "-", marker="o", ms=4, lw=1.5, color=MODEL, label="network")
     panel.set_xlim(0, 100)
@@ -642,9 +632,9 @@ def draw_coverage(panel: Axes, found: Mapping[str, Any], label: str) -> None:
     finish(panel)
 
 
-def draw_spread(panel: Axes, found: Sequence[Mapping[str, Any]], label: str) -> None:
+def draw_spread(panel: Axes, found: Sequence[SpreadBin], label: str) -> None:
     """Errors over the errors that the network expects."""
-    predicted, errors = ([entry[key] for entry in found] for key in ("mean_std", "rms_error"))
+    predicted, errors = [one.mean_std for one in found], [one.rms_error for one in found]
     ends = [min([*predicted, *errors]), max([*predicted, *errors])]
     panel.plot(ends, ends, "--", lw=1.2, color=INK)
     panel.plot(predicted, errors, "-", marker="o", ms=4, lw=1.5, color=MODEL)
@@ -656,18 +646,16 @@ def draw_spread(panel: Axes, found: Sequence[Mapping[str, Any]], label: str) -> 
         logarithmic(panel.yaxis)
 
 
-def draw_losses(panel: Axes, metrics: Sequence[Mapping[str, Any]], over: str) -> None:
+def draw_losses(panel: Axes, metrics: Sequence[MetricsLine], over: str) -> None:
     """Training and validation loss over `seconds` or `epoch`, as `losses` says."""
     label, divisor = "epoch", 1.0
     if over == "seconds":
-        longest = max((float(line.get("seconds") or 0.0) for line in metrics), default=0.0)
+        longest = max((line.seconds or 0.0 for line in metrics), default=0.0)
         scales = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
         unit, divisor = next((scale for scale in scales if longest >= 2 * scale[1]), scales[-1])
         label = f"training time ({unit})"
     # No squared error is negative.
-    of_density = any(
-        (line.get(name) or 0.0) < 0 for line in metrics for name in ("loss", "val_loss")
-    )
+    of_density = any((loss or 0.0) < 0 for line in metrics for loss in (line.loss, line.val_loss))
     for quantity, name, color in (
         ("loss", "training", MEASURED),
         ("val_loss", "validation", MODEL),
@@ -691,12 +679,10 @@ def draw_losses(panel: Axes, metrics: Sequence[Mapping[str, Any]], over: str) ->
         panel.legend(frameon=False)
 
 
-def _points(
-    metrics: Sequence[Mapping[str, Any]], key: str, quantity: str, *, positive: bool
-) -> Array:
+def _points(metrics: Sequence[MetricsLine], key: str, quantity: str, *, positive: bool) -> Array:
     """[lines, 2]: (key, quantity) of the lines that hold both, on a log axis the `positive` ones."""
     least = 0.0 if positive else -np.inf
-    pairs = [(line.get(key), line.get(quantity)) for line in metrics]
+    pairs = [(getattr(line, key), getattr(line, quantity)) for line in metrics]
     return np.array(
         [(x, y) for x, y in pairs if x is not None and y is not None and least < y < np.inf], float
     )
@@ -770,7 +756,7 @@ def training_page(run: RunFiles, figures: Figures | None = None) -> str:
     except SENSELESS as error:
         note = f"{run.workdir / 'evaluation.json'} is damaged ({type(error).__name__}: {error})"
         damaged = (*run.damaged, note)
-        bare = dataclasses.replace(run, evaluation={}, answers=None, damaged=damaged)
+        bare = dataclasses.replace(run, evaluation=None, answers=None, damaged=damaged)
         return _page(bare, _figures(bare))
 
 

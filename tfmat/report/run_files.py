@@ -6,10 +6,11 @@ import os
 import pathlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError
@@ -22,41 +23,46 @@ from tfmat.files import (
     read_json,
     write_json,
 )
+from tfmat.identification.results import (
+    Bin,
+    Count,
+    Coverage,
+    ErrorScores,
+    Evaluation,
+    NotNegative,
+    ReferenceScores,
+)
+from tfmat.records.laboratory import OBSERVATION
 
 if TYPE_CHECKING:
     from tfmat.report.figures import Corner
 
+Kind = TypeVar("Kind")
+
 # --------------------------------------------------------------------------------------------------
 # What is read of the JSON files in a run's folder, as types that `tfmat.files.check_json` checks them against.
 #
-# A key that is not `Required` may be missing: an older tfmat did not write it, or the run has none. Others may be
-# there.
+# A key with a default may be missing: an older tfmat did not write it, or the run has none. Others may be there.
 
 
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-Decades = Annotated[float, msgspec.Meta(ge=-300, le=300)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class Status(TypedDict, total=False):
+class Status(Struct, kw_only=True):
     """`status.json`."""
 
-    state: str
-    reason: str
-    started: str
-    updated: str
-    resumed_from_steps: list[int]
+    state: str | None = None
+    reason: str = ""
+    started: str = ""
+    updated: str = "–"
+    resumed_from_steps: list[int] = []
 
 
-class Estimate(TypedDict):
+class Estimate(Struct):
     """A number with half the width of its interval."""
 
     value: float
     error: float
 
 
-class Curvature(TypedDict):
+class Curvature(Struct):
     """What a landscape says of the minimum itself."""
 
     eigenvalues: list[Estimate]
@@ -65,7 +71,7 @@ class Curvature(TypedDict):
     adaptive_sharpness: Estimate
 
 
-class LandscapeSettings(TypedDict):
+class LandscapeSettings(Struct):
     """How a landscape was measured."""
 
     kind: str
@@ -74,237 +80,137 @@ class LandscapeSettings(TypedDict):
     sam_rho: float
 
 
-class LossesByPart(TypedDict):
+class LossesByPart(Struct):
     """[y][x] of each part of a data set."""
 
     train: list[list[float]]
     test: list[list[float]]
 
 
-class _Landscape(TypedDict):
+class Landscape(Struct, kw_only=True):
+    """`landscape.json`."""
+
     settings: LandscapeSettings
     curves: dict[str, Count]
     x: list[float]
     y: list[float]
     loss: LossesByPart
+    curvature: Curvature | None = None
 
 
-class Landscape(_Landscape, total=False):
-    """`landscape.json`."""
-
-    curvature: Curvature
-
-
-class Optimizer(TypedDict, total=False):
+class Optimizer(Struct, frozen=True):
     """The part `optimizer` of a config."""
 
-    schedule: str
+    schedule: str = ""
 
 
-class Model(TypedDict, total=False):
+class Model(Struct, frozen=True):
     """The part `model` of a config."""
 
-    uncertainty: str
+    uncertainty: str = ""
 
 
-class Configuration(TypedDict, total=False):
+class Configuration(Struct, kw_only=True):
     """`config.json`; what a run is trained with is checked where it is used."""
 
-    law: str | None
-    model: Model
-    optimizer: Optimizer
-    num_examples: int
-    total_steps: int
-    data_dir: str | None
-    data_id: str | None
+    law: str | None = None
+    model: Model = Model()
+    optimizer: Optimizer = Optimizer()
+    num_examples: int | None = None
+    total_steps: int | None = None
+    data_dir: str | None = None
+    data_id: str | None = None
 
 
-class SavedParameter(TypedDict, total=False):
+class SavedParameter(Struct, kw_only=True):
     """A parameter of the network."""
 
-    name: Required[str]
-    unit: Required[str]
-    low: Required[float]
-    high: Required[float]
-    scale: str
+    name: str
+    unit: str
+    low: float
+    high: float
+    scale: str = "linear"
+
+    @property
+    def width(self) -> float:
+        """The width of its range, which is 1 on the scale of the labels; of a logarithmic one in e-folds."""
+        return math.log(self.high / self.low) if self.scale == "log" else self.high - self.low
 
 
-class Curves(TypedDict, total=False):
-    """The curves that the network was trained with."""
+class Curves(Struct, kw_only=True):
+    """The curves that the network was trained with, as far as a page tells of them; others are None."""
 
-    noise_mpa: NotNegative | None
-    noise_relative: NotNegative | None
+    noise_mpa: NotNegative | None = None
+    noise_relative: NotNegative | None = None
+    tests: Any = None
+    strength_mpa: Any = None
+    noise_of_maximum: Any = None
+    noise_correlation: Any = None
+    measured_points: Any = None
+    strain_offset: Any = None
+    stress_offset: Any = None
+    toe: Any = None
+    machine_stiffness: Any = None
+    misfit: Any = None
+    yield_spread: Any = None
+
+    @property
+    def are_observed(self) -> bool:
+        """Whether they depart from their law as measured ones do."""
+        return any(getattr(self, name) is not None for name in OBSERVATION)
+
+    @property
+    def likelihood_is_known(self) -> bool:
+        """As `tfmat.identification.likelihood.unknown_likelihood`, which reads the law too."""
+        ends = self.measured_points is not None and bool(self.strength_mpa)
+        return bool(self.tests) and self.misfit is None and not ends
 
 
-class Sidecar(TypedDict, total=False):
+class Description(Struct, kw_only=True):
     """`model.json`."""
 
-    parameters: list[SavedParameter]
-    curves: Curves | None
+    parameters: list[SavedParameter] = []
+    curves: Curves | None = None
 
 
-class Score(TypedDict, total=False):
-    """The errors of one parameter."""
-
-    unit: Required[str]
-    mse: Required[NotNegative]
-    mae: Required[NotNegative]
-    mae_percent: NotNegative | None
-    mae_decades: Decades | None
-    r2: float | None
-
-
-class CoverageCurve(TypedDict):
-    """Shares of intervals that should and do hold the truth."""
-
-    nominal: list[float]
-    observed: list[float]
-
-
-class SpreadBin(TypedDict):
-    """Curves whose answers have similar error bars."""
-
-    mean_std: NotNegative
-    rms_error: NotNegative
-
-
-# One parameter's; its shares are found by the percentage.
-CoverageScores = TypedDict(
-    "CoverageScores",
-    {
-        "50": float | None,
-        "90": float | None,
-        "95": float | None,
-        "mean_width_95": float | None,
-        "curve": CoverageCurve | None,
-        "bins": list[SpreadBin] | None,
-    },
-    total=False,
-)
-
-
-class BestPossible(TypedDict, total=False):
-    """One parameter's errors beside the least possible one."""
-
-    bayes_risk: Required[NotNegative]
-    eta: Required[NotNegative]
-    eta_error: Required[NotNegative | None]
-    least_squares_eta: Required[NotNegative]
-    least_squares_eta_error: Required[NotNegative | None]
-    interval_coverage: Required[float]
-    unidentifiable_share: Required[float]
-
-
-class BinErrors(TypedDict, total=False):
-    """One parameter's errors in a group of curves."""
-
-    network_mse: Required[NotNegative]
-    least_squares_mse: NotNegative
-    bayes_risk: NotNegative
-
-
-class Bin(TypedDict):
-    """A group of similar curves."""
-
-    low: NotNegative
-    high: NotNegative
-    parameters: dict[str, BinErrors]
-
-
-class Reference(TypedDict, total=False):
-    """Network and least squares beside the best possible answer."""
-
-    num_curves: Required[Count]
-    num_left_out: int
-    method: Required[str]
-    least_squares_curves_per_second: Required[Positive]
-    parameters: Required[dict[str, BestPossible]]
-    bins: Required[dict[str, list[Bin]]]
-
-
-class Uniformity(TypedDict, total=False):
-    """Differences of a distribution from the uniform one."""
-
-    largest_difference: Required[float]
-    inside_band: Required[bool]
-    difference: list[float]
-
-
-class ZScore(TypedDict):
-    """Errors over the posterior's standard deviations."""
-
-    mean: float
-    rms: NotNegative
-
-
-class PosteriorScores(TypedDict, total=False):
-    """How right the network's posterior is on average."""
-
-    num_curves: Required[Positive]
-    log_score: Required[float]
-    log_score_error: Required[float | None]
-    joint_coverage: Required[dict[str, float]]
-    ranks: Required[dict[str, Uniformity]]
-    tarp: Uniformity
-    band: Positive
-    contraction: Required[dict[str, float]]
-    z_score: dict[str, ZScore]
-    exact: dict[str, Any] | None
-
-
-class Evaluation(TypedDict, total=False):
-    """`evaluation.json`."""
-
-    law: str | None
-    num_curves: Required[Count]
-    parameters: Required[dict[str, Score]]
-    rmse_percent: NotNegative | None
-    rmse_over_noise: NotNegative | None
-    curves_per_second: NotNegative | None
-    coverage: dict[str, CoverageScores] | None
-    posterior: PosteriorScores | None
-    yardstick: Reference | None
-    reference: Reference | None
-
-
-class Revision(TypedDict, total=False):
+class Git(Struct):
     """The program's revision."""
 
-    revision: str | None
-    changed: bool
+    revision: str | None = None
+    changed: bool = False
 
 
-class MachineRecord(TypedDict, total=False):
+class Machine(Struct):
     """The machine of a session."""
 
-    gpus: list[str] | None
+    gpus: list[str] | None = None
 
 
-class SessionRecord(TypedDict, total=False):
+class Session(Struct, kw_only=True):
     """One start of a run."""
 
-    started: str
-    command: str
-    versions: dict[str, Any] | None
-    git: Revision | None
-    machine: MachineRecord | None
+    started: str = ""
+    command: str = ""
+    versions: dict[str, Any] | None = None
+    git: Git | None = None
+    machine: Machine | None = None
 
 
-class Provenance(TypedDict, total=False):
+class Provenance(Struct):
     """`provenance.json`."""
 
-    sessions: list[SessionRecord]
+    sessions: list[Session] = []
 
 
-class MetricsLine(TypedDict, total=False):
+class MetricsLine(Struct, kw_only=True):
     """A line of `metrics.jsonl`."""
 
-    step: Required[Count]
-    epoch: float | None
-    seconds: NotNegative | None
-    curves_per_second: NotNegative | None
-    loss: float | None
-    val_loss: float | None
+    step: Count
+    epoch: float | None = None
+    seconds: NotNegative | None = None
+    curves_per_second: NotNegative | None = None
+    loss: float | None = None
+    val_loss: float | None = None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -444,7 +350,7 @@ class ScoredAnswers:
 
 def write_evaluation(
     workdir: str | os.PathLike,
-    evaluation: Mapping[str, Any],
+    evaluation: Evaluation,
     true_values: Array,
     identified_values: Array,
     features: Array,
@@ -453,7 +359,6 @@ def write_evaluation(
     """Writes evaluation.json, and beside it the answers, from which the report draws its pictures.
 
     Args:
-      evaluation: the content of evaluation.json.
       true_values, identified_values: [curves, parameters], in the parameters' units.
       features: the test curves, [curves, points, 3]: strain (-), stress (MPa), flag of padded points, which are 0.
       floor_variance: see `ScoredAnswers`.
@@ -472,6 +377,15 @@ def write_evaluation(
         kept: dict[str, Any] = {name: np.asarray(a, np.float32) for name, a in arrays.items()}
         np.savez(file, **kept)
     write_json(workdir / "evaluation.json", evaluation)
+
+
+def read_evaluation(path: str | os.PathLike) -> Evaluation:
+    """The content of an evaluation.json; InputError where it is missing or damaged."""
+    content = read_json(path)
+    if isinstance(content, dict) and "yardstick" in content:  # an older tfmat's name
+        content["reference"] = content.get("reference") or content["yardstick"]
+    found: Evaluation = check_json(content, Evaluation, path)
+    return found
 
 
 def read_answers(workdir: str | os.PathLike) -> ScoredAnswers | None:
@@ -506,24 +420,26 @@ class RunFiles:
 
     Attributes:
       workdir: the folder.
-      config, status, sidecar, evaluation: the JSON files' contents, {} where missing.
+      config, status, model: the JSON files' contents, their defaults where missing; configuration: the whole config.
+      evaluation: None where it is missing.
       metrics: lines of metrics.jsonl.
       sessions: of provenance.json, the oldest first.
       answers: the network's answers to the test curves, or None.
       example: the example's answer as `tfmat identify --json` tells it, or {}.
       example_picture: arguments of `answer_figure` for it, or None.
       example_posterior: the corner plot of its posterior's samples, or None.
-      landscape, landscape_between: what `tfmat landscape` measured around the minimum and to another one, or {}.
+      landscape, landscape_between: what `tfmat landscape` measured around the minimum and to another one.
       running: a process is training in the folder now.
       damaged: files that are there and cannot be used, one line each.
     """
 
     workdir: pathlib.Path
-    config: dict[str, Any]
-    status: dict[str, Any]
-    sidecar: dict[str, Any]
-    evaluation: dict[str, Any]
-    metrics: list[dict[str, Any]]
+    config: Configuration
+    configuration: dict[str, Any]
+    status: Status
+    model: Description | None
+    evaluation: Evaluation | None
+    metrics: list[MetricsLine]
     sessions: list[dict[str, Any]]
     answers: ScoredAnswers | None
     example: dict[str, Any]
@@ -531,18 +447,18 @@ class RunFiles:
     example_posterior: "Corner | None"
     running: bool
     damaged: tuple[str, ...] = ()
-    landscape: dict[str, Any] = dataclasses.field(default_factory=dict)
-    landscape_between: dict[str, Any] = dataclasses.field(default_factory=dict)
+    landscape: Landscape | None = None
+    landscape_between: Landscape | None = None
 
     @property
     def done(self) -> bool:
         """The training came to its end."""
-        return bool(self.status.get("state", "done") == "done")
+        return (self.status.state or "done") == "done"
 
     @property
-    def reference(self) -> dict[str, Any] | None:
+    def reference(self) -> ReferenceScores | None:
         """Errors of the best possible answer and of least squares, with which the network is compared."""
-        return self.evaluation.get("reference") or self.evaluation.get("yardstick")
+        return self.evaluation.reference if self.evaluation else None
 
 
 def read_run(workdir: str | os.PathLike) -> RunFiles:
@@ -554,16 +470,19 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
             f"{folder} {what}; name a run's folder with --workdir, or train one: tfmat train --workdir={folder}"
         )
     files = _Files(folder)
-    sessions = files.content("provenance.json", Provenance).get("sessions", [])
+    config = files.checked("config.json", Configuration)
+    provenance = files.checked("provenance.json", Provenance)
     examples = files.content("example.json", list[Example], empty=[])
+    lines = read_metrics(folder / "metrics.jsonl")
     run = RunFiles(
         workdir=folder,
-        config=files.content("config.json", Configuration),
-        status=files.content("status.json", Status),
-        sidecar=files.content("model.json", Sidecar),
-        evaluation=files.content("evaluation.json", Evaluation),
-        metrics=read_metrics(folder / "metrics.jsonl"),
-        sessions=sessions,
+        config=Configuration() if config is None else config[0],
+        configuration={} if config is None else config[1],
+        status=files.read("status.json", Status) or Status(),
+        model=files.read("model.json", Description),
+        evaluation=files.evaluation(),
+        metrics=msgspec.convert(lines, list[MetricsLine]),
+        sessions=[] if provenance is None else provenance[1].get("sessions", []),
         answers=read_answers(folder),
         example=examples[0] if examples else {},
         example_picture=_picture(files),
@@ -604,19 +523,36 @@ class _Files:
     def __init__(self, folder: pathlib.Path):
         self._folder, self.damaged = folder, list[str]()
 
-    def content(self, name: str, kind: Any, empty: Any = None) -> Any:
-        """A file's content; an empty one where the file is missing or damaged."""
-        empty = {} if empty is None else empty
+    def checked(self, name: str, kind: Any) -> tuple[Any, Any] | None:
+        """A file's content as this type, and as it is; None where the file is missing or damaged."""
         path = self._folder / name
         if not path.exists():
-            return empty
+            return None
         try:
             content = read_json(path)
-            check_json(content, kind, path)
+            return check_json(content, kind, path), content
         except InputError as error:
             self.damaged.append(str(error))
-            return empty
-        return content
+            return None
+
+    def read(self, name: str, kind: type[Kind]) -> Kind | None:
+        """A file's content as this type; None where the file is missing or damaged."""
+        found = self.checked(name, kind)
+        return None if found is None else found[0]
+
+    def evaluation(self) -> Evaluation | None:
+        """None where it is missing or damaged."""
+        path = self._folder / "evaluation.json"
+        try:
+            return read_evaluation(path) if path.exists() else None
+        except InputError as error:
+            self.damaged.append(str(error))
+            return None
+
+    def content(self, name: str, kind: Any, empty: Any = None) -> Any:
+        """A file's content; an empty one where the file is missing or damaged."""
+        found = self.checked(name, kind)
+        return found[1] if found else {} if empty is None else empty
 
     def refuse(self, name: str, why: str) -> None:
         """Notes a file that cannot be used."""
@@ -636,15 +572,22 @@ def write_example_posterior(workdir: str | os.PathLike, posterior: Mapping[str, 
     write_json(pathlib.Path(workdir) / _POSTERIOR, {**posterior, "values": values})
 
 
-def _landscape(files: _Files, name: str) -> dict[str, Any]:
-    """A landscape whose loss has a number for each point; {} where it is missing or damaged."""
-    content: dict[str, Any] = files.content(name, Landscape)
-    if content:
-        shape = (len(content["y"]), len(content["x"]))
-        if any(np.shape(content["loss"][part]) != shape for part in ("train", "test")):
-            files.refuse(name, "its losses are not those of its points")
-            return {}
-    return content
+def _landscape(files: _Files, name: str) -> Landscape | None:
+    """A landscape whose loss has a number for each point; None where it is missing or damaged."""
+    found = files.read(name, Landscape)
+    if found is None:
+        return None
+    shapes = {_shape(part) for part in (found.loss.train, found.loss.test)}
+    if shapes != {(len(found.y), len(found.x))}:
+        files.refuse(name, "its losses are not those of its points")
+        return None
+    return found
+
+
+def _shape(rows: list[list[float]]) -> tuple[int, int] | None:
+    """The shape of a table; None where rows are not alike."""
+    lengths = {len(row) for row in rows}
+    return (len(rows), lengths.pop()) if len(lengths) == 1 else None
 
 
 def _posterior(files: _Files) -> "Corner | None":
@@ -715,7 +658,7 @@ def _with(content: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str,
 
 
 _BINS = 5
-Bins = dict[str, list[dict[str, Any]]]
+Bins = dict[str, list[Bin]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -754,16 +697,16 @@ class ParameterAnswers:
 
 def parameter_answers(run: RunFiles) -> list[ParameterAnswers]:
     """The network's answers to the test curves; [] where they are not on disk or not those of this network."""
-    entries, answers = run.sidecar.get("parameters", []), run.answers
+    entries, answers = run.model.parameters if run.model else [], run.answers
     if answers is None or answers.true.shape[1] != len(entries) or not len(answers.true):
         return []
-    widths, found = label_widths(run), []
+    found = []
     for i, entry in enumerate(entries):
-        logarithmic = entry.get("scale") == "log"
+        logarithmic = entry.scale == "log"
         true = answers.true[:, i]
         floor = None
         if len(answers.floor_variance):
-            floor = np.sqrt(answers.floor_variance[:, i]) * widths[entry["name"]]
+            floor = np.sqrt(answers.floor_variance[:, i]) * entry.width
             # To the units of the errors that it is drawn behind.
             if logarithmic:
                 floor = floor / math.log(10.0)
@@ -771,33 +714,24 @@ def parameter_answers(run: RunFiles) -> list[ParameterAnswers]:
                 floor = 100 * floor / true[: len(floor)]
         found.append(
             ParameterAnswers(
-                entry["name"], entry["unit"], logarithmic, true, answers.identified[:, i], floor
+                entry.name, entry.unit, logarithmic, true, answers.identified[:, i], floor
             )
         )
     return found
-
-
-def label_widths(run: RunFiles) -> dict[str, float]:
-    """Parameter name -> width of its range, which is 1 on the scale of the labels; logarithmic ones in e-folds."""
-    return {
-        entry["name"]: math.log(entry["high"] / entry["low"])
-        if entry.get("scale") == "log"
-        else entry["high"] - entry["low"]
-        for entry in run.sidecar.get("parameters", [])
-    }
 
 
 def error_bins(run: RunFiles) -> Bins:
     """Errors by the kind of curve: of network, least squares and best possible, or of the network alone; or {}."""
     if run.reference:
         # A quantity that all curves share is no axis.
-        return {name: bins for name, bins in run.reference["bins"].items() if len(bins) > 1}
+        return {name: bins for name, bins in run.reference.bins.items() if len(bins) > 1}
     answers = parameter_answers(run)
-    if run.answers is None or not answers:
+    if run.answers is None or run.model is None or not answers:
         return {}
-    curves = run.sidecar.get("curves") or {}
-    noise = float(curves.get("noise_mpa") or 0.0), float(curves.get("noise_relative") or 0.0)
-    return _bins_of_answers(run.answers, answers, label_widths(run), noise)
+    curves = run.model.curves or Curves()
+    widths = {entry.name: entry.width for entry in run.model.parameters}
+    noise = curves.noise_mpa or 0.0, curves.noise_relative or 0.0
+    return _bins_of_answers(run.answers, answers, widths, noise)
 
 
 def _bins_of_answers(
@@ -823,15 +757,15 @@ def _bins_of_answers(
         if len(edges) < 3 or not np.isfinite(edges).all():
             continue
         found[name] = [
-            {
-                "low": float(edges[i]),
-                "high": float(edges[i + 1]),
-                "num_curves": int((places == i).sum()),
-                "parameters": {
-                    p.name: {"network_mse": _mse(p, widths[p.name], places == i)}
+            Bin(
+                low=float(edges[i]),
+                high=float(edges[i + 1]),
+                num_curves=int((places == i).sum()),
+                parameters={
+                    p.name: ErrorScores.of_network(_mse(p, widths[p.name], places == i))
                     for p in parameters
                 },
-            }
+            )
             for i in range(len(edges) - 1)
         ]
     return found
@@ -852,25 +786,25 @@ def _mse(answers: ParameterAnswers, width: float, rows: Array) -> float:
     return float(np.mean((error / width) ** 2))
 
 
-def coverage_gap(coverage: Mapping[str, Mapping[str, Any]]) -> float:
+def coverage_gap(coverage: Mapping[str, Coverage]) -> float:
     """Percentage points by which the network's intervals hold the truth more or less often than they say, at most."""
     return max(
         (
-            abs(100 * scores[level] - float(level))
+            abs(100 * share - level)
             for scores in coverage.values()
-            for level in ("50", "90", "95")
-            if scores.get(level) is not None
+            for level, share in scores.held.items()
+            if share is not None
         ),
         default=0.0,
     )
 
 
-def more_accurate(reference: Mapping[str, Any]) -> dict[str, list[str]]:
+def more_accurate(reference: ReferenceScores) -> dict[str, list[str]]:
     """Method -> parameters whose η is clearly the smaller, by more than twice the standard error of the difference."""
     found: dict[str, list[str]] = {"network": [], "least_squares": []}
-    for name, entry in reference["parameters"].items():
-        ahead = entry["least_squares_eta"] - entry["eta"]
-        error = math.hypot(entry["eta_error"] or 0.0, entry["least_squares_eta_error"] or 0.0)
+    for name, entry in reference.parameters.items():
+        ahead = entry.least_squares_eta - entry.eta
+        error = math.hypot(entry.eta_error or 0.0, entry.least_squares_eta_error or 0.0)
         if abs(ahead) > 2 * error:
             found["network" if ahead > 0 else "least_squares"].append(name)
     return found

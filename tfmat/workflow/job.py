@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tfmat.backends import Backend, BackendOptions
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.networks import Calibration, Spread
+    from tfmat.identification.results import Evaluation
     from tfmat.launch.processes import Processes
     from tfmat.materials.law import Array
     from tfmat.records.record import MeasuredRecord
@@ -344,7 +345,7 @@ def _spread(identifier: "Identifier", features: np.ndarray, true_labels: "Array"
     return found
 
 
-def evaluation_of(workdir: str) -> dict[str, Any]:
+def evaluation_of(workdir: str) -> "Evaluation":
     """What evaluation.json says of a run that is done; where there is none yet, the run is calibrated and evaluated.
 
     Raises:
@@ -358,11 +359,13 @@ def evaluation_of(workdir: str) -> dict[str, Any]:
         dataset = PackedDataset.open(find_test_data(workdir), verify=False)
         prepare_tensorflow(own_program=True)
         calibrate_run(workdir, dataset)
-        _evaluate(workdir, dataset)
-    return dict(read_json(file))
+        return _evaluate(workdir, dataset)
+    from tfmat.report.run_files import read_evaluation
+
+    return read_evaluation(file)
 
 
-def _evaluate(workdir: str, dataset: PackedDataset) -> dict[str, Any]:
+def _evaluate(workdir: str, dataset: PackedDataset) -> "Evaluation":
     """Writes evaluation.json, with the reference where there is one that is quick, and returns it."""
     from tfmat.identification.evaluate import add_reference, evaluate
     from tfmat.identification.identifier import Identifier
@@ -378,28 +381,16 @@ def _evaluate(workdir: str, dataset: PackedDataset) -> dict[str, Any]:
     if len(dataset.parameters) <= _QUICK_REFERENCE and not is_sampled:
         with contextlib.suppress(InputError):  # there can be none, as the report says
             evaluation = add_reference(evaluation, identifier, dataset, REFERENCE_CURVES)
-    content = evaluation.to_json()
-    write_evaluation(workdir, content, **evaluation.arrays(dataset))
-    return content
+    write_evaluation(workdir, evaluation.scores, **evaluation.arrays(dataset))
+    return evaluation.scores
 
 
 def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
     """Accuracy on the test curves, with the reference where that is quick: printed, and kept in the run's folder."""
-    from tfmat.report.tables import (
-        coverage_table,
-        evaluation_table,
-        posterior_table,
-        reference_table,
-    )
+    from tfmat.report.tables import evaluation_tables
 
-    content = _evaluate(workdir, dataset)
-    open_console().print(evaluation_table(content))
-    if content["coverage"]:
-        open_console().print(coverage_table(content))
-    if content["posterior"]:
-        open_console().print(posterior_table(content))
-    if content["reference"]:
-        open_console().print(reference_table(content))
+    for table in evaluation_tables(_evaluate(workdir, dataset)):
+        open_console().print(table)
 
 
 def identify_example(workdir: str, settings: CurveSettings | None) -> None:

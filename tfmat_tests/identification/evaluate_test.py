@@ -10,11 +10,13 @@ import pytest
 
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
+from tfmat.files import write_json
 from tfmat.identification import scores as reference_module
 from tfmat.identification.evaluate import add_reference, evaluate, find_test_data
 from tfmat.identification.least_squares import cramer_rao_bound, fit
 from tfmat.identification.scores import bayes_risk, cached_bayes_risk
 from tfmat.records.simulation import CurveSettings, split_features
+from tfmat.report.run_files import read_evaluation
 from tfmat.report.tables import reference_table
 
 
@@ -31,9 +33,9 @@ def test_metrics_equal_their_formulas(trained_run, identifier):
     features = np.array(dataset.features[-dataset.num_test :], np.float64)
     truth = np.array(dataset.labels[-dataset.num_test :], np.float64)
     labels = identifier.predict(features).clip(0, 1)
-    assert evaluation.num_curves == len(truth) == 1000
-    assert evaluation.mse == pytest.approx(((labels - truth) ** 2).mean(), rel=1e-10)
-    modulus, coefficient = evaluation.parameters
+    assert evaluation.scores.num_curves == len(truth) == 1000
+    assert evaluation.scores.mse == pytest.approx(((labels - truth) ** 2).mean(), rel=1e-10)
+    modulus, coefficient = evaluation.scores.parameters.values()
     assert modulus.mse == pytest.approx(((labels[:, 0] - truth[:, 0]) ** 2).mean(), rel=1e-10)
     assert modulus.mae == pytest.approx(6000 * abs(labels[:, 0] - truth[:, 0]).mean(), rel=1e-10)
     true_modulus = 2000 + 6000 * truth[:, 0]
@@ -46,7 +48,7 @@ def test_metrics_equal_their_formulas(trained_run, identifier):
     absolute = abs(10 ** (2 * labels[:, 1] - 9) - 10 ** (2 * truth[:, 1] - 9))
     assert coefficient.mae == pytest.approx(absolute.mean(), rel=1e-8)
     assert coefficient.mae_percent is None
-    for column, score in enumerate(evaluation.parameters):
+    for column, score in enumerate(evaluation.scores.parameters.values()):
         expected = 1 - ((labels - truth)[:, column] ** 2).sum() / (
             len(truth) * truth[:, column].var()
         )
@@ -67,9 +69,9 @@ def test_resimulated_errors_equal_their_formulas(trained_run, identifier):
         root_mean_square = np.sqrt(np.mean(residual**2))
         percent.append(100 * root_mean_square / stress.max())
         over_noise.append(root_mean_square / 1.0)
-    assert evaluation.rmse_percent == pytest.approx(np.mean(percent), rel=1e-9)
-    assert evaluation.rmse_percent_p95 == pytest.approx(np.percentile(percent, 95), rel=1e-9)
-    assert evaluation.rmse_over_noise == pytest.approx(np.mean(over_noise), rel=1e-9)
+    assert evaluation.scores.rmse_percent == pytest.approx(np.mean(percent), rel=1e-9)
+    assert evaluation.scores.rmse_percent_p95 == pytest.approx(np.percentile(percent, 95), rel=1e-9)
+    assert evaluation.scores.rmse_over_noise == pytest.approx(np.mean(over_noise), rel=1e-9)
     # No curve of the law is nearer to the data than the noise lets it be.
     assert 0.98 < np.mean(over_noise) < 3
 
@@ -89,7 +91,7 @@ def test_relative_noise_is_counted_and_no_noise_gives_no_ratio(tmp_path, trained
         strain, stress = curve[curve[:, 2] == 0, :2].T
         model = hahn_tsai(strain, 2000 + 6000 * label[0], 10 ** (2 * label[1] - 9))
         ratios.append(np.sqrt(np.mean((stress - model) ** 2 / (0.5**2 + (0.02 * model) ** 2))))
-    assert evaluation.rmse_over_noise == pytest.approx(np.mean(ratios), rel=1e-9)
+    assert evaluation.scores.rmse_over_noise == pytest.approx(np.mean(ratios), rel=1e-9)
     silent = generate_dataset(
         CurveSettings(noise_mpa=0.0), seed=1, num_curves=8, num_test=50, data_dir=tmp_path
     )
@@ -114,17 +116,18 @@ def test_a_data_set_with_other_ranges_is_judged_in_physical_units(tmp_path, iden
     evaluation = evaluate(identifier, other)
     true_modulus = 3000 + 4000 * np.array(other.labels[-300:, 0], np.float64)
     found = 2000 + 6000 * identifier.predict(np.array(other.features[-300:])).clip(0, 1)[:, 0]
-    assert evaluation.parameters[0].mae == pytest.approx(
+    assert evaluation.scores.parameters["G0"].mae == pytest.approx(
         abs(found - true_modulus).mean(), rel=1e-10
     )
 
 
-def test_json_is_plain_and_complete(trained_run, identifier):
-    content = evaluate(identifier, trained_run.dataset).to_json()
-    assert json.loads(json.dumps(content, allow_nan=False)) == content
-    assert list(content["parameters"]) == ["G0", "a"]
-    assert content["parameters"]["a"]["unit"] == "MPa^-3"
-    assert content["law"] == "hahn_tsai"
+def test_json_is_plain_and_complete(trained_run, identifier, tmp_path):
+    content = evaluate(identifier, trained_run.dataset).scores
+    write_json(tmp_path / "evaluation.json", content)
+    assert read_evaluation(tmp_path / "evaluation.json") == content
+    assert list(content.parameters) == ["G0", "a"]
+    assert content.parameters["a"].unit == "MPa^-3"
+    assert content.law == "hahn_tsai"
 
 
 def test_a_data_set_of_another_task_is_refused(tmp_path, trained_run, identifier):
@@ -162,7 +165,7 @@ def copied(trained_run, tmp_path):
     return PackedDataset.open(shutil.copytree(trained_run.dataset.folder, tmp_path / "data"))
 
 
-def test_the_reference_s_numbers_equal_their_formulas(copied, identifier):
+def test_the_reference_s_numbers_equal_their_formulas(copied, identifier, tmp_path):
     count, started = 150, time.monotonic()
     evaluation = add_reference(evaluate(identifier, copied), identifier, copied, count)
     least_rate = count / (time.monotonic() - started)
@@ -175,11 +178,11 @@ def test_the_reference_s_numbers_equal_their_formulas(copied, identifier):
     fitted = fit(law, strain, stress, valid)
     rate = count / (time.process_time() - started)
     risk = bayes_risk(copied.settings, features)
-    reference = evaluation.to_json()["reference"]
-    assert reference["num_curves"] == count
-    assert reference["method"] == "quadrature"
-    assert reference["fewest_effective_samples"] is None
-    for i, entry in enumerate(reference["parameters"].values()):
+    reference = evaluation.scores.reference
+    assert reference.num_curves == count
+    assert reference.method == "quadrature"
+    assert reference.fewest_effective_samples is None
+    for i, entry in enumerate(reference.parameters.values()):
         squares = (network - truth)[:, i] ** 2
         variance = risk.variance[:, i]
         # An answer's expected squared error is the posterior variance and its squared distance from the posterior mean.
@@ -202,27 +205,27 @@ def test_the_reference_s_numbers_equal_their_formulas(copied, identifier):
             "posterior_calibration": ((risk.mean - truth)[:, i] ** 2 / variance).mean(),
             "unidentifiable_share": fitted.unidentifiable[:, i].mean(),
         }.items():
-            assert entry[name] == pytest.approx(expected, rel=1e-6), name
+            assert getattr(entry, name) == pytest.approx(expected, rel=1e-6), name
         bound = cramer_rao_bound(law, strain, truth, 1.0, valid=valid).label_variance[:, i]
-        assert entry["cramer_rao"] == pytest.approx(np.minimum(bound, 1 / 12).mean())
-        assert entry["eta"] > 1
-        assert 0.9 < entry["interval_coverage"] <= 1
+        assert entry.cramer_rao == pytest.approx(np.minimum(bound, 1 / 12).mean())
+        assert entry.eta > 1
+        assert 0.9 < entry.interval_coverage <= 1
     assert rate > 1000
-    assert least_rate < reference["least_squares_curves_per_second"] < 3 * rate
-    assert evaluation.curves_per_second > 100
+    assert least_rate < reference.least_squares_curves_per_second < 3 * rate
+    assert evaluation.scores.curves_per_second > 100
     for quantity, of_curves in {
         "max_strain": strain.max(axis=1),
         "noise_to_signal": 1 / np.where(valid, stress, 0).max(axis=1),
         "num_points": valid.sum(axis=1),
     }.items():
-        bins = reference["bins"][quantity]
-        assert sum(entry["num_curves"] for entry in bins) == count
-        assert bins[0]["low"] == pytest.approx(of_curves.min())
-        assert bins[-1]["high"] == pytest.approx(of_curves.max())
-        mean = sum(b["num_curves"] * b["parameters"]["a"]["network_mse"] for b in bins) / count
-        assert mean == pytest.approx(reference["parameters"]["a"]["network_mse"])
-    content = evaluation.to_json()
-    assert json.loads(json.dumps(content, allow_nan=False)) == content
+        bins = reference.bins[quantity]
+        assert sum(entry.num_curves for entry in bins) == count
+        assert bins[0].low == pytest.approx(of_curves.min())
+        assert bins[-1].high == pytest.approx(of_curves.max())
+        mean = sum(b.num_curves * b.parameters["a"].network_mse for b in bins) / count
+        assert mean == pytest.approx(reference.parameters["a"].network_mse)
+    write_json(tmp_path / "evaluation.json", evaluation.scores)
+    assert read_evaluation(tmp_path / "evaluation.json") == evaluation.scores
 
 
 def test_curves_whose_posterior_has_not_converged_are_left_out_and_counted(
@@ -236,14 +239,17 @@ def test_curves_whose_posterior_has_not_converged_are_left_out_and_counted(
 
     monkeypatch.setattr(reference_module, "cached_bayes_risk", known_of_some)
     evaluation = evaluate(identifier, copied)
-    content = add_reference(evaluation, identifier, copied, 60).to_json()
-    assert content["reference"]["num_left_out"] == 6
-    assert content["reference"]["num_curves"] == 54
+    reference = add_reference(evaluation, identifier, copied, 60).scores.reference
+    assert reference.num_left_out == 6
+    assert reference.num_curves == 54
     good = np.arange(60) % 10 > 0
     risk = bayes_risk(copied.settings, copied.features[-copied.num_test :][:60]).variance[good]
-    found = [entry["bayes_risk"] for entry in content["reference"]["parameters"].values()]
+    found = [entry.bayes_risk for entry in reference.parameters.values()]
     np.testing.assert_allclose(found, risk.mean(axis=0))
-    assert "6 more curves, whose posteriors have not converged" in reference_table(content).caption
+    assert (
+        "6 more curves, whose posteriors have not converged"
+        in reference_table(reference, 1.0).caption
+    )
 
     monkeypatch.setattr(
         reference_module,
@@ -278,7 +284,7 @@ def test_errors_are_on_the_network_s_scale_whatever_ranges_the_data_have(tmp_pat
     np.testing.assert_allclose(reference.bayes_variance, own / 4, rtol=1e-6)
     evaluation = evaluate(identifier, other)
     assert reference.network.mean(axis=0) == pytest.approx(
-        [score.mse for score in evaluation.parameters]
+        [score.mse for score in evaluation.scores.parameters.values()]
     )
     values = fit(other.settings.build_law(), *split_features(other.features[-40:])).values
     error = (values[:, 0] - (3000 + 3000 * np.array(other.labels[-40:, 0], np.float64))) / 6000
@@ -295,4 +301,4 @@ def test_there_is_no_reference_without_noise_or_law(tmp_path, copied, identifier
     imported = dataclasses.replace(copied, settings=None)
     with pytest.raises(InputError, match="were not simulated here"):
         add_reference(evaluation, identifier, imported, 10)
-    assert evaluation.to_json()["reference"] is None
+    assert evaluation.scores.reference is None

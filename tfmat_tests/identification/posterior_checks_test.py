@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.stats
@@ -36,25 +37,25 @@ def _scores(shift=0.0, wider=1.0, seed=0):
 
 def test_a_right_posterior_passes():
     scores, expected = _scores()
-    assert scores["num_curves"] == CURVES
-    assert scores["log_score"] == pytest.approx(expected, abs=4 * scores["log_score_error"])
-    for percent, held in scores["joint_coverage"].items():
+    assert scores.num_curves == CURVES
+    assert scores.log_score == pytest.approx(expected, abs=4 * scores.log_score_error)
+    for percent, held in scores.joint_coverage.items():
         assert held == pytest.approx(int(percent) / 100, abs=0.035)
-    assert all(entry["inside_band"] for entry in scores["ranks"].values())
-    assert scores["contraction"]["x"] == pytest.approx(1 - 12e-4, abs=2e-4)
-    assert scores["tarp"]["inside_band"]
-    for entry in scores["z_score"].values():
+    assert all(entry.inside_band for entry in scores.ranks.values())
+    assert scores.contraction["x"] == pytest.approx(1 - 12e-4, abs=2e-4)
+    assert scores.tarp.inside_band
+    for entry in scores.z_score.values():
         # Four standard errors, and what 200 draws do not tell of mean and deviation.
-        assert abs(entry["mean"]) < 4 / np.sqrt(CURVES)
-        assert entry["rms"] == pytest.approx(1, abs=4 / np.sqrt(2 * CURVES) + 0.02)
+        assert abs(entry.mean) < 4 / np.sqrt(CURVES)
+        assert entry.rms == pytest.approx(1, abs=4 / np.sqrt(2 * CURVES) + 0.02)
 
 
 def test_a_single_curve_has_no_standard_error():
     labels = np.random.default_rng(0).uniform(size=(1, SAMPLES, 2))
     draws = Posterior(labels, np.zeros((1, SAMPLES)))
     scores = posterior_scores(["x", "y"], draws, np.array([[0.4, 0.6]]), np.zeros(1))
-    assert scores["log_score_error"] is None
-    json.dumps(scores, allow_nan=False)
+    assert scores.log_score_error is None
+    json.dumps(msgspec.to_builtins(scores), allow_nan=False)
 
 
 def test_tarp_sees_what_single_parameters_do_not_show():
@@ -65,12 +66,12 @@ def test_tarp_sees_what_single_parameters_do_not_show():
     said = scipy.stats.norm.logpdf
     draws = Posterior(0.5 + 0.01 * labels, said(labels).sum(axis=2))
     scores = posterior_scores(["x", "y"], draws, 0.5 + 0.01 * true, said(true).sum(axis=1))
-    assert all(entry["inside_band"] for entry in scores["ranks"].values())
-    assert not scores["tarp"]["inside_band"]
+    assert all(entry.inside_band for entry in scores.ranks.values())
+    assert not scores.tarp.inside_band
 
 
 def test_the_band_holds_nineteen_of_twenty():
-    inside = [_scores(seed=seed)[0]["ranks"]["x"]["inside_band"] for seed in range(20)]
+    inside = [_scores(seed=seed)[0].ranks["x"].inside_band for seed in range(20)]
     assert sum(inside) >= 16  # fewer happen once in 400 times
 
 
@@ -78,12 +79,12 @@ def test_the_band_holds_nineteen_of_twenty():
 def test_a_wrong_one_does_not(shift, wider):
     right, _ = _scores()
     scores, _ = _scores(shift, wider)
-    assert not scores["ranks"]["x"]["inside_band"]
-    assert scores["log_score"] < right["log_score"]
+    assert not scores.ranks["x"].inside_band
+    assert scores.log_score < right.log_score
     if shift:
-        assert scores["ranks"]["x"]["largest_difference"] > 0.05  # said too high: ranks are low
+        assert scores.ranks["x"].largest_difference > 0.05  # said too high: ranks are low
     else:
-        held = scores["joint_coverage"]["90"]
+        held = scores.joint_coverage["90"]
         assert held > 0.95 if wider > 1 else held < 0.85
 
 
@@ -150,15 +151,15 @@ def short_noise(tmp_path_factory):
 @pytest.mark.parametrize(("wider", "gap"), [(1.0, 0.0), (1.5, 2 * np.log(1.5) - 0.5556)])
 def test_the_numbers_of_right_and_wide_posteriors(short_noise, wider, gap):
     found = compare_posteriors(Told(short_noise, wider), short_noise, COMPARED)
-    assert found["num_curves"] == COMPARED and found["pareto_k"]["share_above"] == 0
+    assert found.num_curves == COMPARED and found.pareto_k.share_above == 0
     # Kullback-Leibler's divergence of two normal densities of two labels, of 12 truths.
-    assert found["log_score_gap"] == pytest.approx(gap, abs=0.02 if wider == 1 else 0.45)
+    assert found.log_score_gap == pytest.approx(gap, abs=0.02 if wider == 1 else 0.45)
     expected = 0.5 if wider == 1 else 0.5 + 0.5 * _total_variation(wider)
-    assert found["best_classifier"]["median"] == pytest.approx(expected, abs=0.015)
-    assert expected - 0.04 < found["c2st"]["median"] < expected + 0.02
-    for entry in found["parameters"].values():
-        assert entry["std_ratio"] == pytest.approx(wider, rel=0.06)
-        assert entry["mean_error"] < 0.12
+    assert found.best_classifier.median == pytest.approx(expected, abs=0.015)
+    assert expected - 0.04 < found.c2st.median < expected + 0.02
+    for entry in found.parameters.values():
+        assert entry.std_ratio == pytest.approx(wider, rel=0.06)
+        assert entry.mean_error < 0.12
 
 
 def _total_variation(wider):

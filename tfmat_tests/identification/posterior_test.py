@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.integrate
@@ -96,9 +97,9 @@ def test_a_network_of_seconds_says_how_little_it_knows(posterior_run, trained_ru
     identifier, dataset = Identifier.open(posterior_run), trained_run.dataset
     rows = slice(dataset.num_train + dataset.num_validation, None)
     features, true = (np.array(part[rows]) for part in (dataset.features, dataset.labels))
-    for scores in evaluate(identifier, dataset).to_json()["coverage"].values():
-        for percent in ("50", "90", "95"):
-            assert scores[percent] == pytest.approx(int(percent) / 100, abs=0.07)
+    for scores in evaluate(identifier, dataset).scores.coverage.values():
+        for percent, held in scores.held.items():
+            assert held == pytest.approx(percent / 100, abs=0.07)
     # Far above two independent Gaussians that know their labels to a twentieth.
     bound = scipy.stats.norm.entropy(scale=0.05) * -2
     assert identifier.log_density(features, true).mean() > bound + 0.5
@@ -255,8 +256,8 @@ def test_draws_that_all_stand_at_an_end_have_a_width():
     true = np.full((3, 2), 0.9)
     scores = coverage(["x", "y"], true, draws.mean, draws.std, draws.intervals(COVERAGES))
     checked = posterior_scores(["x", "y"], draws, true, np.full(3, -50.0))
-    assert scores["x"]["z_std"] > 1e4 and checked["z_score"]["x"]["rms"] > 1e4
-    json.dumps([scores, checked], allow_nan=False)
+    assert scores["x"].z_std > 1e4 and checked.z_score["x"].rms > 1e4
+    json.dumps(msgspec.to_builtins([scores, checked]), allow_nan=False)
 
 
 def test_proposals_are_a_normal_distribution_and_a_wider_one():

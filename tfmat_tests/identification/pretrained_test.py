@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import shutil
 
 import numpy as np
@@ -20,6 +19,7 @@ from tfmat.records.files import measured_records
 from tfmat.records.reading import ReadingOptions
 from tfmat.records.record import resample
 from tfmat.records.simulation import CurveSettings, Simulator, features_of
+from tfmat.report.run_files import read_evaluation
 from tfmat.workflow import curve_settings
 from tfmat_tests.records.files import load_file
 
@@ -37,7 +37,7 @@ def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, l
     assert name_of(folder) == f"{law} that comes with tfmat"
     assert f"tools/make_pretrained {law}" in (folder / "README.md").read_text("utf-8")
     assert sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) < 1e6
-    evaluation = json.loads((folder / "evaluation.json").read_text())
+    evaluation = read_evaluation(folder / "evaluation.json")
     network = Identifier.open(folder)
     own = {"hahn_tsai": "pretrained.py", "ogden": "rubber.py", "voce_chaboche": "cyclic.py"}
     config = load_config(f"configs/{own.get(law, 'pretrained_metal.py')}")
@@ -55,13 +55,13 @@ def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, l
     for name, square in zip(names, squares, strict=True):
         # Few curves make most of the squared error of four parameters: one that is larger counts here, and the
         # absolute error, which does not wander, is held on both sides below.
-        assert square < 1.25 * evaluation["parameters"][name]["mse"]
-        for percent in ("50", "90", "95"):
+        assert square < 1.25 * evaluation.parameters[name].mse
+        for percent, held in scores[name].held.items():
             # Two points are the goal; three standard deviations of 3,000 curves at 50 % another 2.7.
-            assert scores[name][percent] == pytest.approx(int(percent) / 100, abs=0.045)
+            assert held == pytest.approx(percent / 100, abs=0.045)
     errors = np.abs(network.values(labels) - network.values(curves.labels.astype(float)))
     for name, error in zip(names, errors.mean(axis=0), strict=True):
-        assert error == pytest.approx(evaluation["parameters"][name]["mae"], rel=0.1)
+        assert error == pytest.approx(evaluation.parameters[name].mae, rel=0.1)
 
 
 @functools.cache
@@ -73,12 +73,7 @@ def posterior_of(law):
     count = 20 if network.around_fits else 100
     curves = Simulator(network.settings, seed=12345).curves(0, count)
     density = network.log_density(curves.features, curves.labels.astype(float))
-    return (
-        network,
-        curves,
-        density,
-        json.loads((folder / "evaluation.json").read_text())["posterior"],
-    )
+    return network, curves, density, read_evaluation(folder / "evaluation.json").posterior
 
 
 @pytest.mark.parametrize("law", pretrained_laws())
@@ -91,14 +86,14 @@ def test_a_posterior_is_as_right_as_its_evaluation_says_on_records_of_another_se
     _, _, density, said = posterior_of(law)
     # Goals of long ago: 94 to 96 % in the joint 95 % regions of 5,000 records, and ranks and TARP in their bands. Ogden
     # misses that of TARP, Voce-Chaboche two of its ranks; none is off by more than 3 %.
-    assert 0.94 <= said["joint_coverage"]["95"] <= 0.96
-    checked = [*said["ranks"].values(), said["tarp"]]
+    assert 0.94 <= said.joint_coverage["95"] <= 0.96
+    checked = [*said.ranks.values(), said.tarp]
     outside = {"ogden": 1, "voce_chaboche": 2}.get(law, 0)
-    assert sum(not each["inside_band"] for each in checked) == outside
-    assert max(abs(each["largest_difference"]) for each in checked) <= 0.03
+    assert sum(not each.inside_band for each in checked) == outside
+    assert max(abs(each.largest_difference) for each in checked) <= 0.03
     # Standard errors of so few records, beside which that of the 5,000 is small.
     error = np.std(density, ddof=1) / np.sqrt(len(density))
-    assert abs(density.mean() - said["log_score"]) < 4 * error
+    assert abs(density.mean() - said.log_score) < 4 * error
 
 
 @pytest.mark.parametrize(
@@ -116,9 +111,7 @@ def test_draws_of_a_posterior_are_of_its_density(empty, law):
     found = posterior_scores(
         [each.name for each in network.parameters], draws, curves.labels.astype(float), density
     )
-    assert found["joint_coverage"]["95"] == pytest.approx(
-        0.95, abs=4 * 0.22 / np.sqrt(len(density))
-    )
+    assert found.joint_coverage["95"] == pytest.approx(0.95, abs=4 * 0.22 / np.sqrt(len(density)))
     drawn = draws.labels.reshape(-1, len(network.parameters))
     np.testing.assert_array_equal(drawn, network.law.sorted_labels(drawn))
 

@@ -1,7 +1,5 @@
 """What stands beside a network's errors on records with a laboratory's errors."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -22,7 +20,7 @@ def _measured(dataset):
     """The reference for a network that is off by 0.02 everywhere."""
     true = np.asarray(dataset.labels[-40:], np.float64)
     found = measure(dataset, dataset.parameters, np.clip(true + 0.02, 0.0, 1.0))
-    return json.loads(json.dumps(found.to_json()))["parameters"]["mu"]
+    return found.scores().parameters["mu"]
 
 
 def test_errors_that_are_not_known_have_a_reference_without_a_bound(tmp_path):
@@ -36,12 +34,12 @@ def test_errors_that_are_not_known_have_a_reference_without_a_bound(tmp_path):
     )
     check_reference(dataset)
     scores = _measured(dataset)
-    assert scores["cramer_rao"] is None
-    assert scores["network_mse"] == pytest.approx(0.02**2, rel=0.05)
+    assert scores.cramer_rao is None
+    assert scores.network_mse == pytest.approx(0.02**2, rel=0.05)
     # Least squares cannot be better than the best that is possible, up to the chance of 40 records.
-    assert scores["least_squares_mse"] > 0.5 * scores["bayes_risk"] > 0.0
-    assert 0.3 < scores["posterior_calibration"] < 2.5
-    assert scores["interval_coverage"] > 0.9
+    assert scores.least_squares_mse > 0.5 * scores.bayes_risk > 0.0
+    assert 0.3 < scores.posterior_calibration < 2.5
+    assert scores.interval_coverage > 0.9
     assert (dataset.folder / "bayes_risk.json").is_file()
 
 
@@ -49,8 +47,8 @@ def test_noise_that_is_told_has_the_bound_too(tmp_path):
     dataset = _dataset(tmp_path, noise_of_maximum=(0.002, 0.02), noise_told=True)
     scores = _measured(dataset)
     # One parameter that the stress is proportional to, far from the ends of its range: all three are one.
-    assert scores["bayes_risk"] == pytest.approx(scores["cramer_rao"], rel=0.1)
-    assert scores["least_squares_mse"] == pytest.approx(scores["bayes_risk"], rel=0.7)
+    assert scores.bayes_risk == pytest.approx(scores.cramer_rao, rel=0.1)
+    assert scores.least_squares_mse == pytest.approx(scores.bayes_risk, rel=0.7)
 
 
 def test_what_has_no_reference_says_why(tmp_path):

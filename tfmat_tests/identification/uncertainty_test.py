@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.stats
@@ -76,18 +77,19 @@ def test_coverage_scores_equal_their_formulas():
     scores = coverage(["x", "y"], true, labels, calibration.std(std), limits)
     for i, name in enumerate(("x", "y")):
         own = std[:, i] * calibration.z_std[i]
-        assert scores[name]["mean_std"] == pytest.approx(own.mean())
+        assert scores[name].mean_std == pytest.approx(own.mean())
         z = (true - labels)[:, i] / own
-        assert scores[name]["z_std"] == pytest.approx(np.sqrt(np.mean(z**2)))
+        assert scores[name].z_std == pytest.approx(np.sqrt(np.mean(z**2)))
         nll = -scipy.stats.norm.logpdf(true[:, i], labels[:, i], own).mean()
-        assert scores[name]["nll"] == pytest.approx(nll)
+        assert scores[name].nll == pytest.approx(nll)
         limits = calibration.interval(labels, std, 0.9)[:, i]
         held = np.mean((limits[:, 0] <= true[:, i]) & (true[:, i] <= limits[:, 1]))
-        assert scores[name]["90"] == pytest.approx(held, abs=1e-3)
-        assert sum(entry["num_curves"] for entry in scores[name]["bins"]) == len(true)
-        at = scores[name]["curve"]["nominal"].index(0.9)
-        assert scores[name]["curve"]["observed"][at] == scores[name]["90"]
-    assert json.loads(json.dumps(scores, allow_nan=False)) == scores
+        assert scores[name].of_90 == pytest.approx(held, abs=1e-3)
+        assert sum(entry.num_curves for entry in scores[name].bins) == len(true)
+        at = scores[name].curve.nominal.index(0.9)
+        assert scores[name].curve.observed[at] == scores[name].of_90
+    plain = msgspec.to_builtins(scores)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
 def test_an_uncalibrated_network_is_taken_at_its_word():
@@ -126,14 +128,14 @@ def test_a_stored_run_is_calibrated_on_validation_curves(run, trained_run):
         np.quantile(z, [0.025, 0.5, 0.975], axis=0).T,
         atol=2e-3,
     )
-    scores = evaluate(identifier, dataset).to_json()["coverage"]
+    scores = evaluate(identifier, dataset).scores.coverage
     assert list(scores) == ["G0", "a"]
     for score in scores.values():
-        for percent in ("50", "90", "95"):
+        for percent, held in score.held.items():
             # 1,000 test curves: three standard deviations of a share are 0.05 at 50 %.
-            assert score[percent] == pytest.approx(int(percent) / 100, abs=0.05)
-        assert score["z_std"] == pytest.approx(1, abs=0.15)
-    assert evaluate(Identifier.open(trained_run.workdir), dataset).to_json()["coverage"] is None
+            assert held == pytest.approx(percent / 100, abs=0.05)
+        assert score.z_std == pytest.approx(1, abs=0.15)
+    assert evaluate(Identifier.open(trained_run.workdir), dataset).scores.coverage is None
 
 
 def test_answers_carry_the_network_s_own_errors(run):
@@ -142,16 +144,16 @@ def test_answers_carry_the_network_s_own_errors(run):
     assert path is not None
     curve = load_measured_curve(path, identifier.target)
     (result,) = identify(identifier, [curve])
-    content = result.to_json()["parameters"]["a"]
+    content = result.parameters["a"]
     calibration = identifier.calibration
     assert calibration is not None
-    label = np.log(content["network"] / 1e-9) / np.log(100)
+    label = np.log(content.network / 1e-9) / np.log(100)
     ends = label + 0.05 * np.array([calibration.quantiles[1, 4], calibration.quantiles[1, 194]])
-    np.testing.assert_allclose(content["network_ci95"], 1e-9 * 100**ends, rtol=1e-4)
+    np.testing.assert_allclose(content.network_ci95, 1e-9 * 100**ends, rtol=1e-4)
     low, high = content["ci95"]
     assert content["ci95"] == content["least_squares_ci95"]
     assert low < content["value"] == content["least_squares"] < high
-    assert high - low < 0.5 * (content["network_ci95"][1] - content["network_ci95"][0])
+    assert high - low < 0.5 * (content.network_ci95[1] - content.network_ci95[0])
     (bare,) = identify(identifier, [curve], least_squares=False)
     alone = bare.parameters["a"]
     assert alone.method == "network"

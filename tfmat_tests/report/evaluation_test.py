@@ -1,14 +1,13 @@
 """What an evaluation leaves in a run's folder."""
 
-import json
-
 import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.report.run_files import read_answers, write_evaluation
+from tfmat.identification.results import Evaluation
+from tfmat.report.run_files import read_answers, read_evaluation, write_evaluation
 
-EVALUATION = {"format": 1, "mse": 1e-4, "parameters": {}}
+EVALUATION = Evaluation(num_curves=20, mse=1e-4, parameters={})
 VALUES = np.linspace(2000.0, 8000.0, 20)[:, None]
 FEATURES = np.zeros((20, 5, 3), np.float32)
 FEATURES[:, :3, 0] = [0.0, 0.01, 0.02]  # two padded points
@@ -17,7 +16,7 @@ FEATURES[:, :3, 1] = [0.0, 50.0, 80.0]
 
 def test_numbers_and_answers_come_back(tmp_path):
     write_evaluation(tmp_path, EVALUATION, VALUES, VALUES + 50, FEATURES)
-    assert json.loads((tmp_path / "evaluation.json").read_text()) == EVALUATION
+    assert read_evaluation(tmp_path / "evaluation.json") == EVALUATION
     answers = read_answers(tmp_path)
     np.testing.assert_allclose(answers.true, VALUES, rtol=1e-6)
     np.testing.assert_allclose(answers.identified, VALUES + 50, rtol=1e-6)

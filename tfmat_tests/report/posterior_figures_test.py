@@ -1,9 +1,11 @@
 """Corner plots and the pictures of uniformity: what they draw, against numbers that are known."""
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.stats
 
+from tfmat.identification.results import PosteriorScores
 from tfmat.report.figures import Corner, uniformity
 from tfmat_tests.report.run_folder import POSTERIOR
 
@@ -48,11 +50,11 @@ def test_one_parameter_and_one_value_are_drawn_too():
 
 
 def test_the_band_is_that_of_the_share_s_standard_error():
-    ((ranks, tarp),) = uniformity(POSTERIOR)
+    ((ranks, tarp),) = uniformity(msgspec.convert(POSTERIOR, PosteriorScores))
     (panel,) = ranks.figure.axes
     assert len(panel.lines) == 3  # zero and two parameters
     (band,) = panel.collections
     highest = band.get_paths()[0].vertices[:, 1].max()
     assert highest == pytest.approx(100 * 3.2 * np.sqrt(0.25 / POSTERIOR["num_curves"]))
     assert len(tarp.figure.axes[0].lines) == 2
-    assert uniformity({}) == []
+    assert uniformity(None) == []

@@ -1,24 +1,27 @@
 """The pictures of a run hold the data that they were given, and limits that NumPy gives too."""
 
+import msgspec
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from tfmat.identification.results import Bin, Coverage, CoverageCurve, ErrorScores, SpreadBin
 from tfmat.report.figures import new_figure, save_grid
 from tfmat.report.pages import calibration, kinds_of_curves, losses, predicted_against_true
-from tfmat.report.run_files import ParameterAnswers
-from tfmat_tests.report.reference import BIN, SCORES
+from tfmat.report.run_files import MetricsLine, ParameterAnswers
+from tfmat_tests.report.reference import BIN
 
 pytestmark = pytest.mark.pictures
 
 RANDOM = np.random.default_rng(0)
-COVERAGE = {
-    "curve": {"nominal": [0.5, 0.9], "observed": [0.512, 0.898]},
-    "bins": [
-        {"mean_std": 0.004, "rms_error": 0.0041, "num_curves": 10},
-        {"mean_std": 0.02, "rms_error": 0.018, "num_curves": 10},
+COVERAGE = Coverage(
+    curve=CoverageCurve([0.5, 0.9], [0.512, 0.898]),
+    bins=[
+        SpreadBin(mean_std=0.004, rms_error=0.0041),
+        SpreadBin(mean_std=0.02, rms_error=0.018),
     ],
-}
+)
+ONE = msgspec.convert(BIN, Bin)
 
 
 def panels_of(rows):
@@ -74,13 +77,9 @@ def test_a_single_curve_can_be_drawn(tmp_path):
 
 
 def test_a_panel_for_each_parameter_and_kind_of_curve(tmp_path):
-    other = {
-        **BIN,
-        "low": 0.02,
-        "high": 0.04,
-        "parameters": {"G0": {**SCORES, "network_mse": 3e-4}},
-    }
-    rows = kinds_of_curves({"max_strain": [BIN, other], "noise_to_signal": [BIN, other]})
+    worse = msgspec.structs.replace(ONE.parameters["G0"], network_mse=3e-4)
+    other = Bin(low=0.02, high=0.04, parameters={"G0": worse})
+    rows = kinds_of_curves({"max_strain": [ONE, other], "noise_to_signal": [ONE, other]})
     panels = panels_of(rows)
     assert len(panels) == 2
     network, least_squares, best = panels[0].lines
@@ -98,7 +97,7 @@ def test_a_panel_for_each_parameter_and_kind_of_curve(tmp_path):
 
 
 def test_what_was_not_worked_out_is_not_drawn():
-    alone = {**BIN, "parameters": {"G0": {"network_mse": 1e-4}}}
+    alone = Bin(low=0.01, high=0.02, parameters={"G0": ErrorScores.of_network(1e-4)})
     (panel,) = panels_of(kinds_of_curves({"max_strain": [alone]}))
     assert [line.get_label() for line in panel.lines] == ["network"]
 
@@ -111,15 +110,15 @@ def test_the_lines_of_the_calibration_are_the_numbers():
     np.testing.assert_allclose(right.lines[1].get_xydata(), [[0.004, 0.0041], [0.02, 0.018]])
     assert left.get_ylabel().startswith("a:")
     # A network that is certain of everything cannot be drawn on logarithmic axes.
-    certain = COVERAGE | {"bins": [{"mean_std": 0.0, "rms_error": 0.1, "num_curves": 10}]}
+    certain = Coverage(curve=COVERAGE.curve, bins=[SpreadBin(mean_std=0.0, rms_error=0.1)])
     assert panels_of(calibration({"a": certain}))[1].get_xscale() == "linear"
 
 
 def test_losses_are_drawn_over_time_and_over_epochs():
     metrics = [
-        {"step": 1, "seconds": 60.0, "epoch": 0.5, "loss": 0.1},
-        {"step": 2, "seconds": 120.0, "epoch": 1.0, "loss": 0.05, "val_loss": 0.06},
-        {"step": 3, "seconds": 180.0, "epoch": 1.5, "loss": float("nan"), "val_loss": None},
+        MetricsLine(step=1, seconds=60.0, epoch=0.5, loss=0.1),
+        MetricsLine(step=2, seconds=120.0, epoch=1.0, loss=0.05, val_loss=0.06),
+        MetricsLine(step=3, seconds=180.0, epoch=1.5, loss=float("nan")),
     ]
     by_time, by_epoch = panels_of(losses(metrics))
     assert by_time.get_xlabel() == "training time (min)"
@@ -134,8 +133,7 @@ def test_losses_are_drawn_over_time_and_over_epochs():
 
 def test_losses_of_a_density_may_be_negative():
     metrics = [
-        {"step": i, "epoch": i, "seconds": i, "loss": 1.0 - i, "val_loss": 1.2 - i}
-        for i in range(1, 4)
+        MetricsLine(step=i, epoch=i, seconds=i, loss=1.0 - i, val_loss=1.2 - i) for i in range(1, 4)
     ]
     panel, _ = panels_of(losses(metrics))
     assert panel.get_yscale() == "linear" and "nats" in panel.get_ylabel()

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.files import write_json
+from tfmat.identification.results import Evaluation
 from tfmat.report.run_files import write_evaluation, write_example_picture, write_example_posterior
 from tfmat_tests.report.reference import REFERENCE
 
@@ -223,7 +225,9 @@ def _write_evaluation(folder: pathlib.Path, content: dict[str, Any], with_floor:
     features[:, :, 0] = np.linspace(0, 1, 20) * random.uniform(0.01, 0.05, (CURVES, 1))
     features[:, :, 1] = 3000 * features[:, :, 0]
     floor = np.full((CURVES // 2, 2), 0.008**2) if with_floor else None
-    write_evaluation(folder, content, _values(labels), _values(found), features, floor)
+    scores = Evaluation(num_curves=CURVES, mse=0.0, parameters={})
+    write_evaluation(folder, scores, _values(labels), _values(found), features, floor)
+    write_json(folder / "evaluation.json", content)  # perhaps of an older tfmat
 
 
 def _values(labels: np.ndarray) -> np.ndarray:

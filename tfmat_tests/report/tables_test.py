@@ -2,8 +2,11 @@
 
 import io
 
+import msgspec
+from msgspec import convert
 from rich.console import Console
 
+from tfmat.identification.results import Coverage, Evaluation, ReferenceScores
 from tfmat.report.tables import (
     coverage_table,
     evaluation_table,
@@ -55,7 +58,7 @@ def test_evaluation_table_has_a_row_a_parameter():
         "rmse_percent_p95": 2.5,
         "rmse_over_noise": 1.07,
     }
-    text = text_of(evaluation_table(content))
+    text = text_of(evaluation_table(convert(content, Evaluation)))
     for expected in (
         "25,000 test curves",
         "1.000e-04",
@@ -68,12 +71,12 @@ def test_evaluation_table_has_a_row_a_parameter():
     assert "0.812 % of the maximum stress" in text
     assert "1.07 × the noise" in text
     without = content | {"law": None, "rmse_percent": None, "rmse_over_noise": None}
-    assert "re-simulated" not in text_of(evaluation_table(without))
+    assert "re-simulated" not in text_of(evaluation_table(convert(without, Evaluation)))
 
 
 def test_reference_tables_hold_every_number_with_its_error():
-    content = {"curves_per_second": 123456.7, "reference": REFERENCE}
-    text = text_of(reference_table(content), 200)
+    reference = convert(REFERENCE, ReferenceScores)
+    text = text_of(reference_table(reference, 123456.7), 200)
     for expected in (
         "60 test curves",
         "4.00e-05 ± 1.0e-06",
@@ -86,15 +89,17 @@ def test_reference_tables_hold_every_number_with_its_error():
         "quadrature",
     ):
         assert expected in text
-    sampled = REFERENCE | {"method": "importance sampling", "fewest_effective_samples": 213.7}
-    text = text_of(reference_table(content | {"reference": sampled}), 200)
+    sampled = msgspec.structs.replace(
+        reference, method="importance sampling", fewest_effective_samples=213.7
+    )
+    text = text_of(reference_table(sampled, 1.0), 200)
     assert "importance sampling, at least 214 effective samples" in " ".join(text.split())
-    text = text_of(reference_bins_table(content), 200)
+    text = text_of(reference_bins_table(reference), 200)
     for expected in ("maximum strain (–)", "0.0100 – 0.0200", "2.50 / 1.25", "noise", "points"):
         assert expected in text
 
 
 def test_coverage_table_has_a_row_a_parameter():
-    text = text_of(coverage_table({"coverage": {"G0": COVERAGE}}))
+    text = text_of(coverage_table({"G0": convert(COVERAGE, Coverage)}, False))
     for expected in ("G0", "51.2 %", "89.8 %", "95.3 %", "1.012", "-3.457", "0.00812", "0.0345"):
         assert expected in text

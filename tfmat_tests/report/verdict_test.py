@@ -2,11 +2,13 @@
 
 import fcntl
 
+import msgspec
 import numpy as np
 import pytest
 
+from tfmat.identification.results import Score
 from tfmat.report.pages import error_text, judge, last_quarter
-from tfmat.report.run_files import read_run
+from tfmat.report.run_files import MetricsLine, read_run
 from tfmat_tests.report.run_folder import (
     CONFIG,
     STATUS,
@@ -96,9 +98,12 @@ def test_a_run_without_an_evaluation_names_the_command(tmp_path):
 
 
 def test_whether_it_still_improved(tmp_path):
-    assert last_quarter(metrics((1.0, 0.5, 0.4, 0.3))) == pytest.approx(0.25)
-    assert last_quarter(metrics((1.0, 0.5, 0.4, 0.6))) == 0.0
-    assert last_quarter(metrics((1.0,))) is None
+    def lines(*losses):
+        return msgspec.convert(metrics(losses), list[MetricsLine])
+
+    assert last_quarter(lines(1.0, 0.5, 0.4, 0.3)) == pytest.approx(0.25)
+    assert last_quarter(lines(1.0, 0.5, 0.4, 0.6)) == 0.0
+    assert last_quarter(lines(1.0)) is None
     assert last_quarter([]) is None
 
     def texts(folder, losses, schedule):
@@ -148,7 +153,7 @@ def test_overfitting_parameters_that_cannot_be_told_and_the_example_are_findings
 
 
 def test_errors_in_words():
-    scores = evaluation()["parameters"]
-    assert error_text(scores["G0"]) == "0.90 %"
-    assert error_text(scores["a"]) == "× 1.10 (0.040 decades)"
-    assert error_text({**scores["G0"], "mae_percent": None}) == "46 MPa"
+    modulus, other = msgspec.convert(list(evaluation()["parameters"].values()), list[Score])
+    assert error_text(modulus) == "0.90 %"
+    assert error_text(other) == "× 1.10 (0.040 decades)"
+    assert error_text(msgspec.structs.replace(modulus, mae_percent=None)) == "46 MPa"
