@@ -64,7 +64,7 @@ Method = Literal["least_squares", "network", "given", "mean of specimens"]
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """What is known of a parameter, in its unit. None is not known, or not asked for.
+    """A parameter's answer, in its unit. None is not known, or not asked for.
 
     Attributes:
       value: the recommended value.
@@ -360,7 +360,7 @@ class Identification:
     def picture(self) -> dict[str, Any]:
         """The arguments of `tfmat.report.figures.curve_figure` for this answer, as plain values and arrays.
 
-        Of a record those of `tfmat.report.figures.record_figure`.
+        For a record they are the arguments of `tfmat.report.figures.record_figure`.
         """
         law, errors = self.law, self.errors_percent
         refined: dict[str, Any] | None = None
@@ -607,7 +607,7 @@ def _open_in_all(usable: Sequence[Identification]) -> list[str]:
 
 
 def _of_all(usable: Sequence[Identification], conditions: dict[str, str]) -> MeasuredRecord:
-    """What was measured of all specimens: their tests, or of rising loadings one curve with all their points."""
+    """The measurements of all specimens: their tests, or of rising loadings one curve with all their points."""
     records = [result.curve for result in usable]
     curves = [record.curve for record in records if record.curve is not None]
     names = ", ".join(result.curve.name for result in usable)

@@ -1,4 +1,4 @@
-"""What should make the reader of an answer careful, beyond what is said of the curve itself."""
+"""Caveats of an answer, beyond the warnings of the curve itself."""
 
 from collections.abc import Sequence
 
@@ -28,9 +28,9 @@ _OWN_ERROR = 0.25
 _COARSE = 0.1
 # A part of the curve where the residual is so many times the typical one; medians of so many points.
 _SOMEWHERE, _SMOOTHED = 2.0, 5
-# What to do about a parameter that a curve does not tell.
+# Advice about a parameter that a curve does not tell.
 _GIVE_IT = "give it (--fix) if it is known; do not use its value alone"
-# An elastic modulus that differs from that of the elastic part of the curve by these factors.
+# Factors by which an elastic modulus differs from the elastic part of the curve.
 _MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
 
 
@@ -105,7 +105,7 @@ def own_error_caveats(law: Law, noise_mpa: float, largest_mpa: float) -> list[Ca
 
 
 def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[Caveat]:
-    """A Young's modulus E that is not the one of the curve's own elastic part.
+    """A Young's modulus E that differs from the curve's own elastic part.
 
     Args:
       values: [all parameters], in their units; measured_mpa: chord modulus of the curve, or None.
@@ -219,7 +219,7 @@ def short_caveats(record: MeasuredRecord, target: CurveTarget) -> list[Caveat]:
 
 
 def network_caveats(law_name: str, error_mpa: float, largest_mpa: float) -> list[Caveat]:
-    """What the root mean square error (MPa) of a network's answer means that stands alone."""
+    """Caveats of the root mean square error (MPa) of a network's answer that stands alone."""
     percent = 100.0 * error_mpa / largest_mpa
     if percent <= POOR_RMSE_PERCENT:
         return []
@@ -247,7 +247,7 @@ def no_interval(error_mpa: float, noise_mpa: float) -> Caveat:
 def fit_caveats(
     law_name: str, fit_mpa: float, noise_mpa: float, largest_mpa: float
 ) -> list[Caveat]:
-    """What the root mean square error (MPa) of the law's best fit means."""
+    """Caveats of the root mean square error (MPa) of the law's best fit."""
     percent = 100.0 * fit_mpa / largest_mpa
     away = f"{fit_mpa:.3g} MPa ({percent:.2g} % of the maximum stress)"
     if percent > POOR_RMSE_PERCENT:

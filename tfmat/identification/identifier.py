@@ -124,11 +124,11 @@ def _digests(features: np.ndarray) -> list[bytes]:
 # A trained network that answers: curves -> labels -> values.
 
 
-# What callers with very many curves hand over at a time: large enough to keep the cores busy, small in memory.
+# Curves that callers with very many hand over at a time: enough to keep the cores busy, small in memory.
 CURVES_PER_CALL = 4096
 # A thread's share of a call: what a block's operations leave for each other stays in the processor's cache.
 _BLOCK = 1024
-# Of each curve, for the mean, std and intervals of a whole posterior; the same ones for every curve.
+# Draws of each curve, for the mean, std and intervals of a whole posterior; the same ones for every curve.
 _EVEN_DRAWS = 512
 # Drawn in one call: small enough for a processor's cache.
 _DRAWS_PER_CALL = 16_384
@@ -218,7 +218,7 @@ class Identifier:
         return self._outputs(features)[:, : len(self.parameters)]
 
     def predict_with_std(self, features: np.ndarray) -> tuple[Array, Array | None]:
-        """What `predict` gives, and the network's standard deviations, same shape; None where it gives none."""
+        """The values of `predict`, and the network's standard deviations, same shape; None where it gives none."""
         if self.uncertainty == "flow":
             draws = self._even_draws(features)
             return draws.mean, draws.std
@@ -230,9 +230,9 @@ class Identifier:
     def answers(
         self, features: np.ndarray, coverages: Sequence[float] = (COVERAGE,)
     ) -> tuple[Array, Array | None, Array | None]:
-        """What `predict` gives, standard deviations, and intervals that hold the true labels with these probabilities.
+        """Values, standard deviations, and intervals that hold the true labels with these probabilities.
 
-        With a variance head both are calibrated; those of a whole posterior, which has its spread, are of highest
+        With a variance head both are calibrated. Intervals of a whole posterior, which has its spread, are of highest
         density.
 
         Returns:
@@ -251,8 +251,8 @@ class Identifier:
     def draws(self, features: np.ndarray, samples: int, *, seed: int = 0) -> Posterior:
         """Samples of the posterior of each curve's labels.
 
-        Of a variance head they are those of independent Gaussians, which know nothing of how parameters trade against
-        each other.
+        Densities of a variance head are independent Gaussians, which know nothing of how parameters trade against each
+        other.
 
         Args:
           features: see `predict`.
@@ -296,7 +296,7 @@ class Identifier:
         return np.asarray(density).reshape(labels.shape[:-1])
 
     def standardized(self, features: np.ndarray, labels: Array) -> Array:
-        """What labels [curves, p] become; standard normal where a posterior without its spread is right. Same shape."""
+        """Labels [curves, p] in the base space: standard normal where a posterior without its spread is right."""
         outputs = np.asarray(self._outputs(features), np.float32)
         return np.asarray(self._flow.standardized(np.asarray(labels, np.float32), outputs))
 

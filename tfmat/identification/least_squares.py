@@ -21,9 +21,9 @@ from tfmat.records.tensile import StrainError, elastic_line, noise_of_both, stee
 # Start values for least squares that ask nothing of a law but its stress. NumPy only.
 
 
-# By the number of identified parameters: labels tried per curve, how many of the best of them start a coarse fit, and
-# the points of the thinned curve that it fits. Laws of metals have four, and a kink at first yield: its place between
-# two points makes local minima, which thinned curves would only make worse.
+# Number of identified parameters -> labels tried per curve, how many of the best of them start a coarse fit, and the
+# points of the thinned curve that it fits. Laws of metals have four, and a kink at first yield: its place between two
+# points makes local minima, which thinned curves would only make worse.
 _EFFORT = {1: (16, 1, 32), 2: (24, 1, 32), 3: (96, 3, 64)}
 _MOST_EFFORT = (384, 3, 1 << 30)
 # Points of a curve that the labels are tried on.
@@ -107,7 +107,7 @@ def even_labels(count: int, parameters: int) -> Array:
 def group_means(
     strain: Array, stress: Array, weights: Array, groups: int
 ) -> tuple[Array, Array, Array]:
-    """Weighted means of neighbouring points, at most `groups` for each curve; the weights are those of the means.
+    """Weighted means of neighbouring points, at most `groups` for each curve, with the means' weights.
 
     A curve's points that count (of a weight above zero) are shared out evenly, and its groups stand first: what is
     behind them has no weight.
@@ -117,7 +117,7 @@ def group_means(
     """
     counted = weights > 0
     if not counted.all():
-        # What counts comes first, in its own order.
+        # Points that count come first, in their own order.
         order = np.argsort(~counted, axis=1, kind="stable")
         strain, stress, weights = (
             np.take_along_axis(np.where(counted, array, 0.0), order, axis=1)
@@ -161,7 +161,7 @@ def _best_tried(coarse: Residuals, tried: Array, count: int) -> Array:
 def tried_costs(coarse: Residuals, tried: Array, points: int) -> Array:
     """Sum of squares of each label of `tried` [count, p] on `points` points of each curve: [curves, count].
 
-    The points are spread evenly over those of the curve itself, which stand first.
+    The points are spread evenly over the curve's own, which stand first.
     """
     counted = (coarse.weights > 0).sum(axis=1, keepdims=True)
     chosen = np.maximum((1 + np.arange(points)) * counted // points - 1, 0)
@@ -182,7 +182,8 @@ def tried_costs(coarse: Residuals, tried: Array, points: int) -> Array:
 # How much a curve tells of its parameters at most: the Cramér-Rao bound. NumPy only.
 
 
-# Of the matrix scaled to a unit diagonal. Below it rounding speaks, and the variance is as good as infinite.
+# Least eigenvalue of the matrix scaled to a unit diagonal. Below it rounding speaks, and the variance is as good as
+# infinite.
 _LEAST_EIGENVALUE = 1e-14
 _RECORDS_TOGETHER = 1024
 
@@ -492,7 +493,7 @@ class Correlation:
 
 @functools.lru_cache(maxsize=16)
 def correlations(points: int) -> tuple[tuple[Correlation, ...], ...]:
-    """Independent errors, and those of every length and share that is tried; of one length they share vectors."""
+    """Independent errors, and errors of every length and share that is tried; of one length they share vectors."""
     distance = np.abs(np.subtract.outer(np.arange(points), np.arange(points))) / points
     found: list[tuple[Correlation, ...]] = [(Correlation(np.eye(points), np.ones(points)),)]
     for shape in (_rough, _smooth):
@@ -524,7 +525,7 @@ def _smooth(distance: Array) -> Array:
 COVERAGE = 0.95
 # Tests that leave a direction nearly open have long, bent valleys.
 _MOST_ITERATIONS, _MOST_ON_TESTS = 100, 200
-# Of a variance by the other parameters; double precision resolves no more.
+# Largest inflation of a variance by the other parameters; double precision resolves no more.
 _MOST_INFLATION = 1e12
 
 Flags = NDArray[np.bool_]
@@ -886,9 +887,9 @@ def _zeroes(tests: TestSet, response: Array) -> Array:
 
 
 def _effect(law: Law, tests: TestSet, labels: Array, step: float, is_shift: bool) -> Array:
-    """What a machine changes the response by that adds a strain as large as the elastic one, [curves, points].
+    """The change of the response by a machine that adds a strain as large as the elastic one, [curves, points].
 
-    From a small share `step` of that, of either sign. Of a shift what a strain of 1 everywhere would change.
+    From a small share `step` of that, of either sign. For a shift it is the change by a strain of 1 everywhere.
     """
 
     def of_test(history: History) -> Array:
@@ -939,7 +940,7 @@ def deviation_by_strain_noise(
 
 
 def stress_by_strain(strain: Array, answer: Array, error: StrainError) -> Array:
-    """What the stress of the answer [points] is off by where the strain [points] has this error, [points]."""
+    """The error of the answer's stress [points] where the strain [points] has this error, [points]."""
     if error.deviation == 0.0:
         return np.zeros(len(strain))
     starts_late = int(strain[0] > 0.0)
@@ -1057,7 +1058,7 @@ class _Sides:
         column = np.tile(np.repeat(np.arange(parameters), 2), curves)
         covariance = covariance_of(found.normal)[curve, column]
         slope = covariance / covariance[np.arange(len(curve)), column, None]
-        # What a label that changes nothing does to the others is not known.
+        # The effect of a label that changes nothing on the others is not known.
         slope = np.where(np.isfinite(slope).all(axis=1, keepdims=True), slope, 0.0)
         slope[np.arange(len(curve)), column] = 1.0
         return cls(
@@ -1146,7 +1147,7 @@ class _Sides:
         return found.labels, rise
 
     def farthest(self, pool: _Pool) -> tuple[Array, Array]:
-        """Of labels in a pool, those inside each row's interval that reach the farthest: [rows, p] and [rows]."""
+        """The labels of a pool inside each row's interval that reach the farthest: [rows, p] and [rows]."""
         labels, rise, curve = (np.concatenate(each) for each in zip(*pool, strict=True))
         inside, farthest = self.best.copy(), np.zeros(len(self.best))
         for row, column in enumerate(self.column):

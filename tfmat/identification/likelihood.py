@@ -565,7 +565,7 @@ class DrawnErrors(SimulatedErrors):
         return found
 
     def _answered(self, test: int, rows: History, labels: Array) -> tuple[Array, Array]:
-        """What the specimen of a test answers, and what is measured of it but for noise: [k, points] each."""
+        """The answer of a test's specimen, and the measured one but for noise: [k, points] each."""
         parameters = self.law.from_labels(labels[:, : self._own])
         apparatus = self._apparatus(test, labels)
         answer = apparatus.answer(rows, lambda seen: self.law.respond(seen, parameters))

@@ -62,7 +62,7 @@ _FREE_OF_NOISE = 1.0 / 3.0
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredTests:
-    """What was measured of one material: history, response [points], noise and error of the strain of each test."""
+    """Measurements of one material: history, response [points], noise and error of the strain of each test."""
 
     histories: tuple[History, ...]
     responses: tuple[Array, ...]
@@ -310,10 +310,10 @@ class UnknownErrors:
         return found if least + np.log(tried) < np.log(_SELDOM) else (slice(0), 1.0)
 
     def noise_ratio(self, residuals: Array) -> Array:
-        """Mean square of residuals [k, groups] over that of the noise which the points show: [k].
+        """Mean square of residuals [k, groups] over the mean square of the noise which the points show: [k].
 
-        What is off is taken out. Where the law holds and errors are independent it has Fisher's distribution of
-        `noise_freedom`.
+        Zeroes and compliances that are off are taken out. Where the law holds and errors are independent it has
+        Fisher's distribution of `noise_freedom`.
         """
         variance = self._noise**2 / self._sizes.mean()
         residuals, effects = residuals / self._noisier, self.effects / self._noisier[:, None]
@@ -473,7 +473,7 @@ class MeasuredErrors(Target):
     def _answer(
         self, history: History, labels: Array, steps: Sequence[float] = (0.0,)
     ) -> list[Array]:
-        """What is measured at labels [k, p + 1] but for noise, [k, points], the compliance moved by each step."""
+        """The measured answer at labels [k, p + 1] but for noise, [k, points], the compliance moved by each step."""
         own, normal = labels[:, :-1], _normal(labels[:, -1])
         answer = self.law.label_stress(TestSet((history,)), own)
         if history.strain is None or not self.nuisances:

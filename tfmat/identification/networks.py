@@ -32,7 +32,7 @@ COVERAGE = 0.95
 _MOST_STD = float(np.sqrt(PRIOR_VARIANCE))
 # A spread is looked for among so many from this part of one to so many times it: half a per cent from each other.
 _STEP, _VALUES = 1.2, 73
-# What regions of 95 % hold at the least, and standard errors below which holding too many is chance.
+# The least coverage of regions of 95 %, and standard errors below which holding too many is chance.
 _LEAST_COVERAGE, _CHANCE = 0.94, 3.0
 # Cumulative probabilities of the stored quantiles.
 _PROBABILITIES = np.arange(1, 200) / 200
@@ -140,9 +140,9 @@ class Spread:
     ) -> "Spread":
         """The spread, near this one, by which joint regions of highest density hold as many truths as they say.
 
-        They do on average over all regions, from 0 to 100 %, and those of 95 % hold 94 at the least, as nearly as any
+        They do on average over all regions, from 0 to 100 %, and regions of 95 % hold 94 at the least, as nearly as any
         spread makes them. It makes posteriors narrower only where they hold more truths than chance would have it.
-        Draws of this spread stand for those of another, weighed by the ratio of both densities.
+        Draws of this spread stand for draws of another, weighed by the ratio of both densities.
 
         Args:
           densities: [curves, draws], logarithms of this spread's density at its draws.
@@ -182,7 +182,7 @@ class Spread:
 
 
 def bounded(std: Array) -> Array:
-    """The network's standard deviations, none larger than that of a label of which nothing is known."""
+    """The network's standard deviations, none larger than for a label of which nothing is known."""
     return np.minimum(std, _MOST_STD)
 
 
@@ -238,12 +238,12 @@ class Sidecar:
 
     @property
     def form(self) -> RecordForm:
-        """What the points and channels of the model's records are."""
+        """The meaning of the points and channels of the model's records."""
         return RecordForm.of(self.settings) if self.settings else RecordForm(self.target.num_points)
 
 
 def law_alone(law: str) -> Sidecar:
-    """What least squares identifies where there is no network: a law, by name or `path/to/file.py:ClassName`.
+    """The sidecar of a law alone, for least squares without a network: by name or `path/to/file.py:ClassName`.
 
     Its curves may end at any strain; otherwise the law's own defaults hold.
     """
@@ -330,7 +330,7 @@ def pretrained_laws() -> list[str]:
 
 
 def name_of(folder: pathlib.Path) -> str:
-    """What users are told of the network in a folder, which is that of a run or comes with tfmat."""
+    """The name for users of the network in a folder, which is a run's or comes with tfmat."""
     if not folder.is_relative_to(_FOLDER):
         return str(folder)
     return f"{' '.join(folder.relative_to(_FOLDER).parts)} that comes with tfmat"

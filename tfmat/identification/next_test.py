@@ -1,4 +1,4 @@
-"""What the tests of a material leave open, and which test to do next."""
+"""Parameters that the tests of a material leave open, and which test to do next."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -505,7 +505,7 @@ class FurtherTest:
     told: tuple[str, ...] = ()
 
     def history(self, points: int = _POINTS) -> History:
-        """What the machine would do, as one row."""
+        """The history of the machine, as one row."""
         row = np.array([[self.settings[s.name] for s in self.programme.settings]])
         return self.programme.history(row, points, np.random.default_rng(0))
 
@@ -515,7 +515,7 @@ class FurtherTest:
 
     @property
     def name(self) -> str:
-        """As it is asked for: `equibiaxial:max_strain=1`."""
+        """The way to ask for it: `equibiaxial:max_strain=1`."""
         told = ",".join(f"{name}={self.settings[name]:.4g}" for name in self.told)
         return self.programme.name + (f":{told}" if told else "")
 
@@ -627,7 +627,7 @@ def check_next_test(
             f"law {law.name} knows one test, a curve of rising strain: there is no other to do next (--next_test); "
             f"laws of several tests: {', '.join(others)}"
         )
-    # Which points a machine records says nothing of the material.
+    # The choice of points that a machine records says nothing of the material.
     why = unknown_likelihood(dataclasses.replace(settings.resolved(), measured_points=None))
     if why is not None:
         raise InputError(f"--next_test needs the law's likelihood: {why}")
@@ -637,7 +637,7 @@ def check_next_test(
 
 
 def predictions(law: Law, record: MeasuredRecord) -> list[FurtherTest]:
-    """What a user wants to know by default: the end of each kind of test that was not done, half as far as was tested.
+    """The default prediction: the end of each kind of test that was not done, half as far as was tested.
 
     Where all kinds were done, it is their end half-way.
     """
@@ -695,7 +695,7 @@ def _place(setting: Parameter, value: float) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the tests of a material leave open: parameters that they cannot tell, other tests that they do not predict.
+# Left open by the tests of a material: parameters that they cannot tell, other tests that they do not predict.
 #
 # And which test would tell it. A further test is imagined at the best parameters; what it adds to JᵀJ says how well
 # each parameter would be known with it.
@@ -770,7 +770,7 @@ def _deviations(information: Array) -> Array:
 
 
 def _offer(law: Law, candidate: FurtherTest, labels: Array, variance: float) -> Array | None:
-    """What a further test adds to JᵀJ over the variance, [p, p]; None where the law does not answer it."""
+    """A further test's part of JᵀJ over the variance, [p, p]; None where the law does not answer it."""
     try:
         slopes = law.label_derivatives(candidate.tests(), labels)[0]
     except InputError:
@@ -830,7 +830,7 @@ def _as_good(fitted: RecordFit) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which test of a specimen to do next: every test that its law knows, by what it is expected to tell.
+# The next test of a specimen: every test that its law knows, by the information that it is expected to give.
 
 
 _POINTS_A_TURN = 8
@@ -876,7 +876,7 @@ class NextTests:
     known: Posterior
 
     def sentences(self) -> list[str]:
-        """What the best tests would do, in words: one for each prediction, and for the parameter known least."""
+        """The best tests' effects, in words: one for each prediction, and for the parameter known least."""
         found = []
         answered = [pair for pair in self.tests if np.isfinite(pair[1].nats)]
         for i, quantity in enumerate(self.quantities):
@@ -981,7 +981,7 @@ def next_tests(
     tests: Sequence[FurtherTest],
     progress: Progress | None = None,
 ) -> NextTests:
-    """What each of the tests is expected to tell of a specimen.
+    """The expected information of each of the tests of a specimen.
 
     Args:
       known, replicate: its posterior, as `known_of` says; it has converged.
@@ -1070,7 +1070,7 @@ def _article(test: FurtherTest) -> str:
 
 
 def _narrowing(ratio: float, title: str) -> str:
-    """What a test does to an interval that it makes `ratio` times as wide: `halve the 95 % interval of ...`, say."""
+    """The effect of a test on an interval that it makes `ratio` times as wide, such as `halve the interval of ...`."""
     interval = f"the 95 % interval of {title}"
     if ratio > 0.95:
         return f"hardly narrow {interval}"

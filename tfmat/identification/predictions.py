@@ -181,8 +181,8 @@ def _parts(tests: Sequence[MeasuredTest], names: Sequence[str]) -> list[list[Mea
 def _product(network: "Identifier", parts: Sequence[np.ndarray], samples: int) -> Predicted | None:
     """One answer of whole posteriors of different tests of one material; None where too few of their draws count.
 
-    Given the parameters tests know nothing of each other, and before them labels are uniform: so the posterior is the
-    product of those of the parts, each record [1, points, channels]. Draws of all parts are weighed by it.
+    Given the parameters tests know nothing of each other, and before them labels are uniform. So the posterior is the
+    product of the parts' posteriors, each record [1, points, channels]. Draws of all parts are weighed by it.
     """
     labels = np.concatenate([network.draws(each, _DRAWS_OF_A_PART).labels[0] for each in parts])
     densities = np.stack([network.log_density(each, labels[None])[0] for each in parts])
@@ -201,9 +201,9 @@ def _product(network: "Identifier", parts: Sequence[np.ndarray], samples: int) -
 def _weighed(answers: Sequence[Predicted], samples: int) -> Predicted:
     """One answer of several to different tests of one material: labels weighed by their precision.
 
-    The standard deviation is that of the mean precision. What tests leave open is alike from test to test, parameters
-    that trade against each other above all, so that precisions do not add up: 95 % intervals of added ones held the
-    truth of 1,500 pairs of simulated cyclic tests in 90 to 95 %, these in 95 to 99 %.
+    The standard deviation follows from the mean precision. Tests leave the same things open, parameters that trade
+    against each other above all, so that precisions do not add up. 95 % intervals of added ones held the truth of 1,500
+    pairs of simulated cyclic tests in 90 to 95 %, these in 95 to 99 %.
     """
     labels, std, interval = (
         np.stack([getattr(each, name) for each in answers])

@@ -24,7 +24,7 @@ Method = Literal["least_squares", "network", "given", "mean of specimens"]
 
 
 class Value(Struct, frozen=True):
-    """What is known of a parameter, in its unit. None is not known, or not asked for.
+    """A parameter's answer, in its unit. None is not known, or not asked for.
 
     Attributes:
       value: the recommended value.
@@ -54,7 +54,7 @@ class Value(Struct, frozen=True):
 
 
 class Warned(Struct, frozen=True):
-    """What should make the reader of an answer careful."""
+    """A reason to be careful with an answer."""
 
     kind: str
     text: str
@@ -133,7 +133,7 @@ class Quantity(Struct, frozen=True):
 
 
 class Narrowing(Struct, frozen=True):
-    """What a test is expected to leave of an interval's width, and the Monte Carlo error of that."""
+    """The share of an interval's width that a test is expected to leave, and its Monte Carlo error."""
 
     ratio: float | None
     error: float | None
@@ -216,7 +216,7 @@ class Fitted(Struct, kw_only=True):
 
 
 class Picture(Struct, kw_only=True):
-    """What both kinds of pictures tell.
+    """The content of both kinds of pictures.
 
     Attributes:
       parameters: name -> (recommended value, unit); intervals: name -> its 95 % interval, where known.

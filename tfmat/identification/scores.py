@@ -249,7 +249,7 @@ def covariance_by_errors(
     valid: NDArray[np.bool_],
     labels: Array,
 ) -> Array:
-    """What zeroes that are off and a machine add to the covariance of a fit without them: [records, p, p].
+    """The part of zeroes that are off and a machine in the covariance of a fit without them: [records, p, p].
 
     To first order an error δ whose effect on the responses is D moves a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. Errors
     are independent; of the machine's compliance, which a fit takes for zero, the mean square counts.
@@ -862,7 +862,7 @@ def measure(
         )
     scale = _scale(dataset.parameters, parameters)
     sampled = risk.effective_samples
-    # What the error of a sampled posterior mean adds to a distance from it.
+    # The error of a sampled posterior mean adds this to a distance from it.
     luck = 0.0 if sampled is None else risk.variance * scale / np.maximum(sampled[:, None], 1.0)
     from_mean = network_labels - _rescaled(risk.mean, dataset.parameters, parameters)
     network_error = network_labels - _rescaled(true, dataset.parameters, parameters)

@@ -45,7 +45,7 @@ def one_thread_a_product() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iterator[_Answer]:
-    """What `work` gives for each item, in their order; a single one, or none, needs no threads."""
+    """The result of `work` for each item, in their order; a single one, or none, needs no threads."""
     items = list(items)
     if len(items) < 2:
         yield from map(work, items)
@@ -128,7 +128,7 @@ def _serve(ours: Connection, link: Connection, work: Callable[[Any], Any]) -> No
     """Works on the items that come, until this process's parent is gone or ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Nothing would end a link whose other end is open here as well. A fork has copies of those of earlier forks, which
+    # Nothing would end a link whose other end is open here as well. A fork has copies of earlier forks' links, which
     # end after it.
     ours.close()
     with contextlib.suppress(EOFError, OSError):

@@ -91,7 +91,7 @@ def _margins(figure: Figure) -> Margins:
 
 
 # --------------------------------------------------------------------------------------------------
-# What all pictures share: colours, axes, legends, panels, and figures as PNG, as SVG and inside a page.
+# Shared by all pictures: colours, axes, legends, panels, and figures as PNG, as SVG and inside a page.
 #
 # Object-oriented Matplotlib on Agg: no window, no global state, safe in threads.
 
@@ -375,7 +375,7 @@ def curve_figure(
 ) -> Figure:
     """Measured points and the law's curve with the recommended parameters, bold; residuals below.
 
-    The scale is that of the measured points and the recommended curve, so that a poor other curve hides nothing.
+    The scale follows the measured points and the recommended curve, so that a poor other curve hides nothing.
 
     Args:
       strain: [points], -; stress_mpa: [points], MPa.
@@ -661,7 +661,7 @@ def _with_error(method: str, percent: float | None) -> str:
 
 
 def groups_of_tests(tests: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Tests that share a panel: those of one kind that do not turn, as many as there are colours."""
+    """Tests that share a panel: tests of one kind that do not turn, as many as there are colours."""
     groups: list[list[Mapping[str, Any]]] = []
     for test in tests:
         fits = next(
@@ -741,7 +741,7 @@ def _draw_measured(panel: Axes, x: np.ndarray, y: np.ndarray, colour: str, label
 
 @dataclasses.dataclass(frozen=True)
 class TestPanel:
-    """What one test shows.
+    """The panel of one test.
 
     Attributes:
       title: of the test.

@@ -9,7 +9,7 @@ _SECONDS = (
     (5400.0, 3600.0, "h"), (90.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"),
 )  # fmt: skip
 _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-# What errors are binned by, in evaluation.json's own words and for people.
+# Quantities that errors are binned by, in evaluation.json's own words and for people.
 BIN_TITLES = {
     "max_strain": "maximum strain (–)",
     "noise_to_signal": "noise over maximum stress (–)",
@@ -91,7 +91,7 @@ def spread_text(spread: Spread | None, scale: float = 1.0, digits: int = 3) -> s
 
 
 def duration_text(seconds: float) -> str:
-    """What a person waits: `58 s`, `3 min 12 s`, `2 h 5 min`."""
+    """A waiting time for people: `58 s`, `3 min 12 s`, `2 h 5 min`."""
     seconds = round(seconds)
     if seconds < 100:
         return f"{seconds} s"
@@ -102,7 +102,7 @@ def duration_text(seconds: float) -> str:
 
 
 def seconds_text(seconds: float, digits: int = 3) -> str:
-    """What was measured: `12.3 ms`, `45.1 µs`, `2.10 h`."""
+    """A measured time: `12.3 ms`, `45.1 µs`, `2.10 h`."""
     _, divisor, unit = next(each for each in _SECONDS if seconds >= each[0])
     return f"{format_value(seconds / divisor, digits)} {unit}"
 

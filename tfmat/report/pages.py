@@ -71,7 +71,7 @@ from tfmat.report.tables import best_first, busy, exact_lines, overview_lines, v
 # template names, if it names one, for what a reader can move.
 
 
-# What numbers that are of the right type but cannot be do to arithmetic, pictures and templates.
+# Errors that impossible numbers of the right type cause in arithmetic, pictures and templates.
 SENSELESS = (ArithmeticError, LookupError, ValueError, jinja2.UndefinedError)
 
 
@@ -156,7 +156,7 @@ def _script(name: str) -> str:
 
 
 def _source_of(script: str) -> str:
-    """What lets the browser run this script and no other (Content Security Policy Level 3, hash sources)."""
+    """The policy by which the browser runs this script and no other (Content Security Policy Level 3, hash sources)."""
     if not script:
         return ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -185,7 +185,7 @@ RMSE_POOR_PERCENT = 5.0
 R2_POOR, R2_GOOD = 0.5, 0.99
 # Validation loss that the last quarter of the training took away; validation loss over training loss.
 STILL_FALLING, OVERFITTED = 0.1, 1.5
-# Distance of the network's curve from the measured one over that of least squares.
+# Distance of the network's curve from the measured one over the distance of least squares.
 CLEARLY_WORSE = 1.5
 # Percentage points by which the network's intervals may hold the truth more or less often than they say.
 COVERAGE_GOOD = 2.0
@@ -216,7 +216,7 @@ RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What a reader should take away.
+    """The verdict for a reader.
 
     Attributes:
       level: `good`, `note`, `warn` or `bad`.

@@ -1,4 +1,4 @@
-"""What a run's folder holds for its report: files, numbers, example records."""
+"""A run's folder as its report reads it: files, numbers, example records."""
 
 import dataclasses
 import math
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind")
 
 # --------------------------------------------------------------------------------------------------
-# What is read of the JSON files in a run's folder, as types that `tfmat.files.check_json` checks them against.
+# The JSON files in a run's folder, as types that `tfmat.files.check_json` checks them against.
 #
 # A key with a default may be missing: an older tfmat did not write it, or the run has none. Others may be there.
 
@@ -63,7 +63,7 @@ class Estimate(Struct):
 
 
 class Curvature(Struct):
-    """What a landscape says of the minimum itself."""
+    """The part of a landscape about the minimum itself."""
 
     eigenvalues: list[Estimate]
     trace: Estimate
@@ -214,7 +214,7 @@ class MetricsLine(Struct, kw_only=True):
 
 
 # --------------------------------------------------------------------------------------------------
-# What is read of a run's example, as types that `tfmat.files.check_json` checks its JSON files against.
+# A run's example, as types that `tfmat.files.check_json` checks its JSON files against.
 #
 # A key that is not `Required` may be missing: an older tfmat did not write it, or the example has none.
 
@@ -232,7 +232,7 @@ class ExampleParameter(TypedDict, total=False):
 
 
 class ExampleWarning(TypedDict):
-    """What should make the reader of the example's answer careful."""
+    """A reason to be careful with the example's answer."""
 
     kind: str
     text: str
@@ -261,7 +261,7 @@ class Refined(Fitted, total=False):
 
 
 class _Picture(TypedDict, total=False):
-    """What both kinds of pictures tell."""
+    """The content of both kinds of pictures."""
 
     name: Required[str]
     law_title: Required[str]
@@ -322,7 +322,7 @@ class TestsPicture(_Picture, total=False):
 
 
 # --------------------------------------------------------------------------------------------------
-# What an evaluation leaves in a run's folder: its numbers, and the answers that they were computed from.
+# An evaluation in a run's folder: its numbers, and the answers that they were computed from.
 
 
 Array = NDArray[np.floating]
@@ -389,7 +389,7 @@ def read_evaluation(path: str | os.PathLike) -> Evaluation:
 
 
 def read_answers(workdir: str | os.PathLike) -> ScoredAnswers | None:
-    """What `write_evaluation` left; None where it is missing or damaged."""
+    """The answers that `write_evaluation` left; None where they are missing or damaged."""
     try:
         with np.load(pathlib.Path(workdir) / ANSWERS_FILE, allow_pickle=False) as arrays:
             found = {
@@ -402,7 +402,7 @@ def read_answers(workdir: str | os.PathLike) -> ScoredAnswers | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What lies in a run's folder, read for a report: whatever is missing or damaged is None or empty, never an error.
+# A run's folder, read for a report: whatever is missing or damaged is None or empty, never an error.
 
 
 # A folder with none of these is no run.
@@ -524,7 +524,7 @@ class _Files:
         self._folder, self.damaged = folder, list[str]()
 
     def checked(self, name: str, kind: Any) -> tuple[Any, Any] | None:
-        """A file's content as this type, and as it is; None where the file is missing or damaged."""
+        """A file's content as this type, and as read; None where the file is missing or damaged."""
         path = self._folder / name
         if not path.exists():
             return None
@@ -696,7 +696,7 @@ class ParameterAnswers:
 
 
 def parameter_answers(run: RunFiles) -> list[ParameterAnswers]:
-    """The network's answers to the test curves; [] where they are not on disk or not those of this network."""
+    """The network's answers to the test curves; [] where they are not on disk or not from this network."""
     entries, answers = run.model.parameters if run.model else [], run.answers
     if answers is None or answers.true.shape[1] != len(entries) or not len(answers.true):
         return []

@@ -137,7 +137,7 @@ def exact_table(found: BesideExact) -> Table:
 
 
 def exact_lines(found: BesideExact) -> list[tuple[str, str]]:
-    """What is compared with exact posteriors and what was found."""
+    """The comparison with exact posteriors."""
     best, tails, c2st = found.best_classifier, found.pareto_k, found.c2st
     told = lost = "–"
     if c2st:
@@ -315,7 +315,7 @@ METHODS = {
 }
 # Tensile properties: symbol -> factor and unit that people read them in.
 _READ_IN = {"E": (1e-3, "GPa"), "Ag": (100.0, "%")}
-# Those that stand in the table; the JSON file holds all.
+# Properties that stand in the table; the JSON file holds all.
 _SHOWN = ("E", "Rp0.2", "Rm", "Ag")
 _MOST_NAMES = 6
 # Letters that all names of curves begin with are left out from this number on.
@@ -414,7 +414,7 @@ def _batch_table(title: str | None) -> Table:
 
 
 def shared_beginning(names: Sequence[str]) -> str:
-    """What all names begin with, up to the last mark between words, where leaving it out makes them clearly shorter."""
+    """The beginning of all names, up to the last mark between words, where leaving it out makes them much shorter."""
     if len(names) < 2:
         return ""
     # Both ends of the alphabet share what all share.
@@ -429,7 +429,7 @@ def shared_beginning(names: Sequence[str]) -> str:
 
 
 def _assumed(texts: Sequence[str]) -> str:
-    """What was assumed, in as few words as possible: `mm/mm, MPa`."""
+    """The assumptions, in as few words as possible: `mm/mm, MPa`."""
     short = [text.removeprefix("strain in ").removeprefix("stress in ") for text in texts]
     return ", ".join(short) or "–"
 
@@ -562,7 +562,7 @@ def _interval(ends: Sequence[float] | None) -> str:
 
 
 def _certificate(posterior: Mapping[str, Any]) -> str:
-    """What is said of a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
+    """The words about a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
     said = [posterior["reason"]] if posterior["reason"] else []
     k, r_hat = posterior["pareto_k"], posterior.get("r_hat")
     if (k is not None or r_hat is not None) and not said:
