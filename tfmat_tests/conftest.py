@@ -108,7 +108,7 @@ LONGEST = {
     "launch/port_guard_test.py": 21,
     "optimizers/layerwise_test.py": 20,
     "backends/collectives_of_step_test.py": 20,
-    "materials/viscoplastic_test.py": 19,
+    "materials/viscous_test.py": 25,
     "networks/plastic_spectrum_test.py": 18,
     "scaling/scaling_browser_test.py": 18,
     "launch/runtime_test.py": 17,

@@ -1,12 +1,32 @@
+"""Networks: their layers and heads against Keras's own and closed forms."""
+
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
+import scipy.stats
+import tensorflow as tf
 
-from tfmat.config import apply_override, default_config
+from tfmat.config import apply_override, check_config, default_config
 from tfmat.errors import InputError
 from tfmat.networks import build_for, build_model
+from tfmat.networks.factory import (
+    CurveExtent,
+    CurveShape,
+    ExampleWeightedBatchNormalization,
+    batch_context,
+    is_synchronized,
+    negative_log_likelihood,
+    plain_normalizations,
+    squared_error_of_mean,
+)
 from tfmat.networks.flow import POSTERIOR
 from tfmat.workflow.dataset import curve_settings, make_dataset
+
+# --------------------------------------------------------------------------------------------------
+#
 
 
 def _config(**overrides):
@@ -132,3 +152,343 @@ def test_saved_model_is_an_ordinary_keras_file(tmp_path):
 def test_impossible_networks_are_refused(overrides, message):
     with pytest.raises(InputError, match=message):
         build_model(_config(**overrides), num_outputs=2)
+
+
+# --------------------------------------------------------------------------------------------------
+#
+
+
+RANDOM = np.random.default_rng(0)
+INPUTS = RANDOM.normal(3.0, 2.0, (12, 5, 4)).astype(np.float32)
+
+
+def _identity(tensors):
+    return tensors
+
+
+def _trained(layer, inputs, weights=None, reduce=_identity):
+    layer.build(inputs.shape)
+    if weights is None:
+        return layer(inputs, training=True).numpy()
+    with batch_context(tf.constant(weights), reduce):
+        return layer(inputs, training=True).numpy()
+
+
+def test_without_padding_it_is_keras_layer():
+    ours, keras_layer = ExampleWeightedBatchNormalization(), keras.layers.BatchNormalization()
+    np.testing.assert_allclose(
+        _trained(ours, INPUTS, np.ones(12, np.float32)),
+        _trained(keras_layer, INPUTS),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    for a, b in zip(ours.non_trainable_variables, keras_layer.non_trainable_variables, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4)
+
+
+def test_padding_changes_no_statistic():
+    layer = ExampleWeightedBatchNormalization()
+    weights = np.r_[np.ones(7), np.zeros(5)].astype(np.float32)
+    outputs = _trained(layer, INPUTS, weights)
+    true = INPUTS[:7].reshape(-1, 4).astype(np.float64)
+    expected = (INPUTS[:7] - true.mean(0)) / np.sqrt(true.var(0) + layer.epsilon)
+    np.testing.assert_allclose(outputs[:7], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layer.moving_mean, 0.01 * true.mean(0), rtol=1e-4)
+
+
+def test_keras_own_layer_in_a_step():
+    """Padding does not count there either, a mask does, and outside of the step it is Keras's again."""
+    layer = keras.layers.BatchNormalization()
+    layer.build(INPUTS.shape)
+    model = keras.Sequential([keras.layers.Input(INPUTS.shape[1:]), layer])
+    assert plain_normalizations(model) == [layer] and is_synchronized(layer)
+    weights = np.r_[np.ones(7), np.zeros(5)].astype(np.float32)
+    mask = RANDOM.uniform(size=INPUTS.shape[:2]) > 0.4
+    for chosen in (None, mask):
+        with batch_context(tf.constant(weights), _identity, [layer]):
+            outputs = layer(INPUTS, training=True, mask=chosen).numpy()
+        true = INPUTS[:7][mask[:7] if chosen is not None else np.ones((7, 5), bool)]
+        true = true.reshape(-1, 4).astype(np.float64)
+        expected = (INPUTS[:7] - true.mean(0)) / np.sqrt(true.var(0) + layer.epsilon)
+        np.testing.assert_allclose(outputs[:7], expected, rtol=1e-4, atol=1e-5)
+    outputs = layer(INPUTS, training=True).numpy()
+    np.testing.assert_allclose(
+        outputs, _trained(keras.layers.BatchNormalization(), INPUTS), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_synchronized_sums_over_workers_and_local_does_not():
+    """A reducer that doubles stands for a second worker with the same part: means stay, and it is asked."""
+    asked = []
+
+    def doubled(tensors):
+        asked.append(len(tensors))
+        return [2 * tensor for tensor in tensors]
+
+    weights = np.ones(12, np.float32)
+    reference = _trained(keras.layers.BatchNormalization(), INPUTS)
+    synchronized = _trained(
+        ExampleWeightedBatchNormalization(synchronized=True), INPUTS, weights, doubled
+    )
+    np.testing.assert_allclose(synchronized[:, 0], reference[:, 0], atol=2.0)
+    assert asked == [2, 1]
+    _trained(ExampleWeightedBatchNormalization(synchronized=False), INPUTS, weights, doubled)
+    assert asked == [2, 1]
+
+
+def test_saving_keeps_the_kind(tmp_path):
+    model = keras.Sequential(
+        [keras.layers.Input((5, 4)), ExampleWeightedBatchNormalization(synchronized=False)]
+    )
+    model.save(tmp_path / "model.keras")
+    layer = keras.models.load_model(tmp_path / "model.keras").layers[0]
+    assert isinstance(layer, ExampleWeightedBatchNormalization) and not layer.synchronized
+
+
+# --------------------------------------------------------------------------------------------------
+# Ghost batches against Keras's own layer on each of them.
+
+
+def _ghost_layer(size, shape):
+    layer = ExampleWeightedBatchNormalization(synchronized=False, ghost_batch_size=size)
+    layer.build(shape)
+    layer.gamma.assign(np.linspace(0.5, 2.0, shape[-1]))
+    layer.beta.assign(np.linspace(-1.0, 1.0, shape[-1]))
+    return layer
+
+
+def _of_keras(inputs, gamma, beta):
+    layer = keras.layers.BatchNormalization()
+    layer.build(inputs.shape)
+    layer.gamma.assign(gamma)
+    layer.beta.assign(beta)
+    return layer(inputs, training=True).numpy(), layer.moving_mean.numpy(), layer.moving_variance
+
+
+@pytest.mark.parametrize("shape", [(12, 5, 4), (14, 4)])
+def test_each_ghost_batch_is_normalised_as_keras_does(shape):
+    """14 examples in ghosts of 4: the last has two."""
+    inputs = RANDOM.normal(3.0, 2.0, shape).astype(np.float32)
+    layer = _ghost_layer(4, shape)
+    outputs = layer(inputs, training=True).numpy()
+    ghosts = [inputs[i : i + 4] for i in range(0, len(inputs), 4)]
+    expected = [_of_keras(ghost, layer.gamma, layer.beta) for ghost in ghosts]
+    np.testing.assert_allclose(outputs, np.concatenate([e[0] for e in expected]), atol=2e-5)
+    np.testing.assert_allclose(layer.moving_mean, np.mean([e[1] for e in expected], 0), rtol=1e-4)
+    np.testing.assert_allclose(
+        layer.moving_variance, np.mean([e[2] for e in expected], 0), rtol=1e-4
+    )
+
+
+def test_padding_changes_no_ghost():
+    """Seven examples, five of padding: one ghost of four, one of three, one of none."""
+    inputs = RANDOM.normal(3.0, 2.0, (12, 5, 4)).astype(np.float32)
+    layer = _ghost_layer(4, inputs.shape)
+    with batch_context(tf.constant([1.0] * 7 + [0.0] * 5), lambda tensors: tensors):
+        outputs = layer(inputs, training=True).numpy()
+    expected = [
+        _of_keras(inputs[part], layer.gamma, layer.beta) for part in (slice(4), slice(4, 7))
+    ]
+    np.testing.assert_allclose(outputs[:7], np.concatenate([e[0] for e in expected]), atol=2e-5)
+    np.testing.assert_allclose(layer.moving_mean, np.mean([e[1] for e in expected], 0), rtol=1e-4)
+    assert np.isfinite(outputs).all()
+
+
+def test_in_fit_and_from_a_file(tmp_path):
+    model = keras.Sequential([keras.layers.Input((5, 4)), _ghost_layer(3, (None, 5, 4))])
+    model.add(keras.layers.Flatten())
+    model.add(keras.layers.Dense(1))
+    model.compile("sgd", loss="mse")
+    inputs = RANDOM.normal(size=(20, 5, 4)).astype(np.float32)
+    model.fit(inputs, inputs[:, 0, :1], batch_size=8, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.layers[0].ghost_batch_size == 3
+    np.testing.assert_allclose(
+        loaded.predict(inputs, verbose=0), model.predict(inputs, verbose=0), rtol=1e-6
+    )
+
+
+def test_from_the_config():
+    config = default_config()
+    apply_override(config, "model.ghost_batch_size", "32")
+    with pytest.raises(InputError, match="is for model.batch_normalization=local, not none"):
+        check_config(config)
+    apply_override(config, "model.batch_normalization", "local")
+    model = build_model(check_config(config).model, num_outputs=2)
+    layers = [la for la in model.layers if isinstance(la, ExampleWeightedBatchNormalization)]
+    assert [layer.ghost_batch_size for layer in layers] == [32] * 3
+
+
+# --------------------------------------------------------------------------------------------------
+# Networks that see a curve's shape and its extent apart.
+
+
+def _curves(count=6, seed=0):
+    random = np.random.default_rng(seed)
+    strain = np.linspace(0, 1, 200) ** 2 * random.uniform(0.005, 0.6, (count, 1))
+    stress = random.uniform(20, 2000, (count, 1)) * np.tanh(strain / 0.003)
+    flag = np.zeros_like(strain)
+    flag[0, 150:] = 1
+    return np.stack([strain * (flag == 0), stress * (flag == 0), flag], axis=2).astype(np.float32)
+
+
+def _model(**overrides):
+    config = default_config()
+    for key, text in {"input_scaling": "curve", **overrides}.items():
+        apply_override(config, f"model.{key}", text)
+    return build_model(config.model, num_outputs=4, input_scale=(0.6, 2000.0, 1.0))
+
+
+def test_shape_and_extent_are_what_they_say():
+    curves = _curves()
+    largest = curves[:, :, :2].max(axis=1)
+    shape, extent = (
+        np.array(CurveShape()(curves)),
+        np.array(CurveExtent((0.6, 2000.0, 1.0))(curves)),
+    )
+    np.testing.assert_allclose(shape[:, :, :2] * largest[:, None], curves[:, :, :2], rtol=1e-5)
+    np.testing.assert_array_equal(shape[:, :, 2], curves[:, :, 2])
+    np.testing.assert_allclose(extent, np.log(largest / [0.6, 2000.0]) / 2.5, atol=1e-6)
+    nothing = np.zeros((1, 200, 3), np.float32)
+    assert np.isfinite(np.array(CurveShape()(nothing))).all()
+    assert np.isfinite(np.array(CurveExtent((0.6, 2000.0))(nothing))).all()
+
+
+@pytest.mark.parametrize("uncertainty", ["none", "gaussian"])
+def test_only_the_extent_tells_of_the_size_of_a_curve(uncertainty):
+    model, curves = _model(uncertainty=uncertainty), _curves()
+    larger = curves * np.array([0.5, 3.0, 1.0], np.float32)
+    body = keras.Model(model.input, model.get_layer("flatten").output)
+    np.testing.assert_allclose(body(larger), body(curves), atol=1e-5)
+    assert np.abs(np.array(model(larger)) - np.array(model(curves))).max() > 1e-3
+    assert model.output_shape == (None, 4 if uncertainty == "none" else 8)
+
+
+def test_it_is_stored_and_read_again(tmp_path):
+    model, curves = _model(uncertainty="gaussian"), _curves()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_allclose(again(curves), model(curves), rtol=1e-6)
+
+
+# --------------------------------------------------------------------------------------------------
+# The network for records of several tests: shared weights, tokens, and tests that are missing.
+
+
+TOKENS = ((1.0, 0.0), (0.0, 1.0), (0.0, 1.0))
+
+
+def _model_test_sets(scaling="curve", **options):
+    config = default_config().model
+    config.input_scaling, config.hidden_units, config.conv_filters = scaling, (9,), (4, 5)
+    return build_model(config, num_outputs=2, num_points=96, tokens=TOKENS, seed=1, **options)
+
+
+def _records(count=4):
+    features = np.random.default_rng(0).uniform(0.1, 1.0, (count, 96, 3)).astype(np.float32)
+    features[:, :, 2] = 0.0
+    return features
+
+
+@pytest.mark.parametrize("scaling", ["curve", "data_set"])
+def test_a_missing_test_is_no_matter_what_stands_in_its_place(scaling):
+    model, features = _model_test_sets(scaling), _records()
+    features[:, 32:64] = [0.0, 0.0, 1.0]
+    known = model(features).numpy()
+    features[:, 32:64, :2] = 0.7
+    np.testing.assert_allclose(model(features).numpy(), known, rtol=1e-6)
+    features[:, 32:64, 2] = 0.0
+    assert np.abs(model(features).numpy() - known).max() > 1e-4
+
+
+def test_tests_of_one_kind_may_change_places_and_others_not():
+    model, features = _model_test_sets(), _records()
+    known = model(features).numpy()
+    swapped = np.concatenate([features[:, :32], features[:, 64:], features[:, 32:64]], axis=1)
+    np.testing.assert_allclose(model(swapped).numpy(), known, rtol=1e-5, atol=1e-6)
+    others = np.concatenate([features[:, 32:64], features[:, :32], features[:, 64:]], axis=1)
+    assert np.abs(model(others).numpy() - known).max() > 1e-4
+
+
+def test_the_network_is_saved_with_its_tests(tmp_path):
+    model = _model_test_sets(channels=("strain", "stress", "flag", "time", "rate", "temperature"))
+    features = np.concatenate([_records(), 100.0 * _records()], axis=2)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_array_equal(again(features).numpy(), model(features).numpy())
+
+
+@pytest.mark.parametrize("channel", ["rate", "noise"])
+def test_rate_and_noise_are_seen_over_decades(channel):
+    model = _model_test_sets(channels=("strain", "stress", "flag", channel))
+    features = np.concatenate([_records(), np.ones((4, 96, 1), np.float32)], axis=2)
+    answers = []
+    for rate in (1e-4, 1e-2, 1.0, 100.0):
+        features[:, :, 3] = rate
+        answers.append(model(features).numpy())
+    steps = np.abs(np.diff(answers, axis=0)).max(axis=(1, 2))
+    assert (steps > 1e-3).all() and steps.max() < 20 * steps.min()
+
+
+# --------------------------------------------------------------------------------------------------
+# The variance head: what it is worth, that it leaves the mean alone, and that its file is Keras's own.
+
+
+SMALL = {"conv_filters": "4,6", "hidden_units": "20"}
+
+
+def _model_uncertainty(uncertainty, **overrides):
+    config = default_config()
+    for key, text in {"uncertainty": uncertainty, **overrides}.items():
+        apply_override(config, f"model.{key}", text)
+    return build_model(config.model, num_outputs=2, input_scale=(0.05, 140.0, 1.0), seed=3)
+
+
+def _curves_uncertainty(count):
+    curves = RANDOM.uniform(0, 1, (count, 200, 3)) * [0.05, 140.0, 0.0]
+    return curves.astype(np.float32)
+
+
+def _weights(model):
+    return {weight.path: weight.numpy() for weight in model.weights}
+
+
+def test_the_head_stands_beside_the_network():
+    with_head, without = _model_uncertainty("gaussian"), _model_uncertainty("none")
+    # 125 x 32 + 32 and 32 x 2 + 2.
+    assert with_head.count_params() == 153_441 + 4_032 + 66
+    assert with_head.output_shape == (None, 4)
+    weights, expected = _weights(with_head), _weights(without)
+    for path, value in expected.items():
+        np.testing.assert_array_equal(weights[path], value)
+    curves = _curves_uncertainty(5)
+    np.testing.assert_array_equal(with_head(curves)[:, :2], without(curves))
+
+
+def test_losses_are_those_of_scipy():
+    labels, mean = RANDOM.uniform(0, 1, (2, 7, 2))
+    log_variance = RANDOM.normal(-4, 2, (7, 2))
+    outputs = np.concatenate([mean, log_variance], axis=1)
+    found = negative_log_likelihood(2)(tf.constant(labels), tf.constant(outputs))
+    expected = -scipy.stats.norm.logpdf(labels, mean, np.exp(log_variance / 2))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    squares = squared_error_of_mean(2)(tf.constant(labels), tf.constant(outputs))
+    np.testing.assert_allclose(squares, ((labels - mean) ** 2).mean(axis=1), rtol=1e-12)
+
+
+def test_the_stored_model_opens_in_keras_alone(tmp_path):
+    model = _model_uncertainty("gaussian", **SMALL)
+    model.save(tmp_path / "model.keras")
+    curves = _curves_uncertainty(3)
+    np.save(tmp_path / "curves.npy", curves)
+    program = (
+        "import sys, numpy, keras; model = keras.saving.load_model('model.keras')\n"
+        "numpy.save('outputs.npy', model(numpy.load('curves.npy')))\n"
+        "assert not [name for name in sys.modules if name.startswith('tfmat')]"
+    )
+    command = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "outputs.npy"), model(curves), rtol=1e-5)
+    assert isinstance(keras.saving.load_model(tmp_path / "model.keras"), keras.Model)

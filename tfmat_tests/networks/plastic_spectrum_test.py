@@ -1,4 +1,4 @@
-"""The spectrum of a record against the law that made it, point by point integration, and its own meaning."""
+"""The spectrum of a record and its layers against the law, point by point integration and Keras's own."""
 
 import keras
 import numpy as np
@@ -11,15 +11,22 @@ from tfmat.materials import find_law
 from tfmat.materials.law import History
 from tfmat.materials.registry import MONOTONIC_LAWS
 from tfmat.networks import build_model
+from tfmat.networks.factory import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.networks.plastic_spectrum import (
     PlasticSpectrum,
     _flow,
     _held,
     _running_maximum,
     _sums,
+    memories_of,
     numbers_of,
+    spectrum_of,
 )
 from tfmat.records.simulation import CurveSettings, Simulator
+
+# --------------------------------------------------------------------------------------------------
+# The spectrum of a record against the law that made it, point by point integration, and its own meaning.
+
 
 RATES = 2.0 * 2.0 ** np.arange(10)
 GAINS = 0.5 * 2.0 ** np.arange(7)
@@ -212,3 +219,98 @@ def test_tests_of_a_record_are_seen_as_if_each_were_alone():
 def test_a_network_that_learnt_from_other_numbers_is_refused():
     with pytest.raises(ValueError, match="earlier tfmat"):
         PlasticSpectrum.from_config({"input_scale": list(SCALE)})
+
+
+# --------------------------------------------------------------------------------------------------
+# The unfolded convolution and its pooling against Keras's own, with Keras's variables.
+
+
+@pytest.mark.parametrize("kernel_size", [1, 2, 4, 7])
+def test_convolution(kernel_size):
+    inputs = np.random.default_rng(0).normal(size=(3, 11, 5)).astype("f")
+    reference = keras.layers.Conv1D(4, kernel_size, padding="same", activation="tanh")
+    expected = reference(inputs)
+    ours = UnfoldedConvolution1D(4, kernel_size, padding="same", activation="tanh")
+    ours.build(inputs.shape)
+    ours.set_weights(reference.get_weights())
+    np.testing.assert_allclose(ours(inputs), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("pool_size", [2, 3])
+def test_pooling_drops_what_is_left_over(pool_size):
+    inputs = np.random.default_rng(0).normal(size=(3, 11, 5)).astype("f")
+    expected = keras.layers.MaxPooling1D(pool_size)(inputs)
+    np.testing.assert_array_equal(ReshapedMaxPooling1D(pool_size)(inputs), expected)
+
+
+def test_model_of_the_config_exchanges_weights_and_files_with_the_direct_one(tmp_path):
+    config = default_config().model
+    direct = build_model(config, num_outputs=2, seed=1)
+    config.convolution = "unfolded"
+    unfolded = build_model(config, num_outputs=2, seed=1)
+    assert [w.path for w in unfolded.weights] == [w.path for w in direct.weights]
+    curves = np.random.default_rng(0).uniform(size=(4, 200, 3)).astype("f")
+    expected = direct.predict(curves, verbose=0)
+    # The same seed makes the same weights.
+    np.testing.assert_allclose(unfolded.predict(curves, verbose=0), expected, rtol=1e-4, atol=1e-6)
+    unfolded.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(curves, verbose=0), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("setting", [{"padding": "valid"}, {"padding": "same", "strides": 2}])
+def test_what_it_does_not_do(setting):
+    with pytest.raises(ValueError, match="use Conv1D"):
+        UnfoldedConvolution1D(4, 3, **setting)
+
+
+# --------------------------------------------------------------------------------------------------
+# Fading memories against point by point integration.
+
+
+def test_memories_are_the_integral_over_the_plastic_path():
+    random = np.random.default_rng(0)
+    flow = random.uniform(0.0, 2e-3, (3, 60))
+    direction = np.sign(random.normal(size=(3, 60)))
+    expected, memory = np.empty((3, 10, 60)), np.zeros((3, 10))
+    for i in range(60):
+        for _ in range(200):  # small explicit steps of dm = rate (direction - m) dp
+            memory = memory + RATES * (direction[:, i, None] - memory) * flow[:, i, None] / 200
+        expected[:, :, i] = memory
+    found = np.asarray(
+        memories_of(keras.ops.convert_to_tensor(flow), keras.ops.convert_to_tensor(direction))
+    )
+    np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def test_amounts_are_those_of_a_ridge_regression_by_lapack():
+    """Each number of the spectrum that a stored network was trained with, from NumPy's solution in float64."""
+    random = np.random.default_rng(1)
+    # Neighbouring terms are nearly alike, as neighbouring rates are.
+    terms = np.cumsum(random.normal(size=(4, 18, 50)), axis=1) / 5.0
+    stress, weight = random.normal(size=(4, 50)), random.random((4, 50))
+    weighted = terms * weight[:, None, :]
+    gram = weighted @ terms.transpose(0, 2, 1)
+    seen = (weighted @ stress[:, :, None])[:, :, 0]
+    held = np.diag(np.append(np.ones(17), 0.1))
+    expected = np.stack(
+        [
+            np.linalg.solve(gram + ridge * held, seen[:, :, None])[:, :, 0]
+            for ridge in (1e-1, 1e-2, 1e-3)
+        ],
+        axis=1,
+    )
+    for kind, tolerance in (("float64", 1e-9), ("float32", 2e-3)):
+        tensors = [
+            keras.ops.convert_to_tensor(each.astype(kind)) for each in (terms, stress, weight)
+        ]
+        numbers, _, left, _ = (np.asarray(each) for each in spectrum_of(*tensors))
+        found = np.sinh(2.0 * numbers) / 60.0
+        np.testing.assert_allclose(
+            found.reshape(4, 3, 18), expected, rtol=tolerance, atol=tolerance
+        )
+        explained = 2.0 * (expected * seen[:, None]).sum(axis=2)
+        explained -= np.einsum("cri,cij,crj->cr", expected, gram, expected)
+        rest = (weight * stress**2).sum(axis=1)[:, None] - explained
+        rest /= weight.sum(axis=1)[:, None] + 1.0
+        np.testing.assert_allclose(left, np.log(rest + 1e-8) / 6.0, rtol=tolerance, atol=tolerance)

@@ -1,11 +1,20 @@
-"""Reading measured curves: what is understood, and what is said of it."""
+"""From files to strain and stress: names, units and conditions as laboratories write them."""
 
 import numpy as np
 import pytest
 
 from tfmat.errors import InputError
 from tfmat.records import tables
-from tfmat.records.reading import ReadingOptions, read_curves
+from tfmat.records.cleaning import clean
+from tfmat.records.reading import (
+    ReadingOptions,
+    conditions_of,
+    fahrenheit_of_rankine,
+    read_curves,
+    split_time_header,
+)
+from tfmat.records.record import CurveTarget, reasons_not_to_use
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import (
     STRAIN,
     STRESS,
@@ -15,6 +24,9 @@ from tfmat_tests.records.files import (
     write,
     write_workbook,
 )
+
+# --------------------------------------------------------------------------------------------------
+# Reading measured curves: what is understood, and what is said of it.
 
 
 def read_one(path, **options):
@@ -374,3 +386,480 @@ def test_names_with_several_line_breaks_are_one_line(tmp_path):
     (curve,) = read_curves(write(tmp_path, text))
     np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
     np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+
+
+# --------------------------------------------------------------------------------------------------
+# Names and units of columns as laboratories write them: understood, or refused by the word that is not.
+
+
+# MPa or N of a unit, from the definitions: kilogram-force 9.80665 N, pound 0.45359237 kg, inch 25.4 mm.
+KILOGRAM_FORCE = 9.80665
+POUND_FORCE = 0.45359237 * KILOGRAM_FORCE
+STRESS_UNITS = {
+    "kgf/mm2": KILOGRAM_FORCE,
+    "kp/mm²": KILOGRAM_FORCE,
+    "kgf/cm^2": KILOGRAM_FORCE / 100,
+    "kg/cm2": KILOGRAM_FORCE / 100,
+    "daN/mm²": 10,
+    "kN/mm²": 1000,
+    "kN/cm2": 10,
+    "N/cm2": 0.01,
+    "N·mm⁻²": 1,
+    "MN/m²": 1,
+    "bar": 0.1,
+    "tsi": 2240 * POUND_FORCE / 25.4**2,
+    "lb/in2": POUND_FORCE / 25.4**2,
+    "Mpa": 1,
+}
+STRAIN_UNITS = {
+    "‰": 1e-3,
+    "per mille": 1e-3,
+    "mm/m": 1e-3,
+    "10⁻³": 1e-3,
+    "10^-6": 1e-6,
+    "µε": 1e-6,
+    "µm/m": 1e-6,
+    "%": 1e-2,
+    "per cent": 1e-2,
+    "in/in": 1,
+}
+
+
+def read(tmp_path, header, separator=";", **options):
+    (curve,) = read_curves(
+        write(tmp_path, table(header, separator)),
+        ReadingOptions(area=20.0, gauge_length=50.0, **options),
+    )
+    return curve
+
+
+@pytest.mark.parametrize(
+    "form", ["Stress ({})", "stress_{}", "Stress / {}", "stress in {}", "Stress {}"]
+)
+@pytest.mark.parametrize("unit", STRESS_UNITS)
+def test_every_unit_of_stress_is_read_in_every_form(tmp_path, unit, form):
+    curve = read(tmp_path, f"strain;{form.format(unit)}")
+    np.testing.assert_allclose(curve.stress_mpa, STRESS * STRESS_UNITS[unit], rtol=1e-7)
+    assert "stress in MPa" not in curve.assumed
+
+
+@pytest.mark.parametrize("form", ["Strain ({})", "true strain {}", "Dehnung [{}]", "Strain, {}"])
+@pytest.mark.parametrize("unit", STRAIN_UNITS)
+def test_every_unit_of_strain_is_read_in_every_form(tmp_path, unit, form):
+    curve = read(tmp_path, f"{form.format(unit)};stress")
+    np.testing.assert_allclose(curve.strain, STRAIN * STRAIN_UNITS[unit], rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("header", "factor"),
+    [("% strain", 1e-2), ("%strain", 1e-2), ("Microstrain", 1e-6), ("micro strain", 1e-6)],
+)
+def test_a_unit_may_stand_before_its_name(tmp_path, header, factor):
+    np.testing.assert_allclose(
+        read(tmp_path, f"{header};stress").strain, STRAIN * factor, rtol=1e-7
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [
+        ("Load (kgf)", KILOGRAM_FORCE),
+        ("Kraft in daN", 10),
+        ("Force [MN]", 1e6),
+        ("Force [mN]", 1e-3),
+    ],
+)
+def test_units_of_load(tmp_path, name, factor):
+    curve = read(tmp_path, f"strain;{name}")
+    np.testing.assert_allclose(curve.stress_mpa, STRESS * factor / 20.0, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("header", "word"),
+    [
+        ("strain;stress psf", "psf"),
+        ("strain;Stress (cN/dtex)", "cN/dtex"),
+        ("strain;Stress torr", "torr"),
+        ("strain;Stress*10 [MPa]", "*10"),
+        ("strain;Stress in thousand psi", "thousand"),
+        ("strain;Stress (MPa) *1e3", "*1"),
+        ("strain;Stress 1e3 psi", "1e3"),
+        ("strain;Stress (MPa) [psi]", "psi and MPa"),
+        ("Strain (%) / 100;stress", "/ 100"),
+        ("Strain [mm/mm] %;stress", "mm/mm and %"),
+        ("strain;Stress, 1000 psi", "1000"),
+        ("strain;Stress [10 MPa]", "MPa"),
+        ("strain x1000;stress", "x1000"),
+        ("Strain (10^3);stress", "10^3"),
+        ("Strain*100;stress", "*100"),
+        ("Strain (%/100);stress", "%/100"),
+        ("Strain foo;stress", "foo"),
+    ],
+)
+def test_a_word_that_may_be_a_unit_is_refused_and_a_given_unit_is_believed(tmp_path, header, word):
+    with pytest.raises(InputError, match="--str(ess|ain)_unit") as error:
+        read(tmp_path, header)
+    assert word in str(error.value)
+    # The most similar unit has another factor.
+    assert "did you mean" not in str(error.value)
+    curve = read(tmp_path, header, stress_unit="kgf/mm2", strain_unit="%")
+    np.testing.assert_allclose(curve.stress_mpa, STRESS * KILOGRAM_FORCE, rtol=1e-7)
+    np.testing.assert_allclose(curve.strain, STRAIN / 100, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "True Strain;True Stress",
+        "Axial Strain;Axial Stress",
+        "Tensile strain (Strain 1);Tensile stress",
+        "Ext.1(Strain);Stress",
+        "Extensión (mm/mm);Tensión",
+        "strain (unitless);stress",
+        "Strain A12;Stress A12",
+        "strain_exp;stress_exp",
+        "Strain [mm/mm] DIC;Stress S355-2",
+        "Déformation;Contrainte",
+        "De\u0301formation;Contrainte",
+        "Deformazione;Sforzo",
+        "Deformación por tracción (Deformación 1);Esfuerzo de tracción",
+        "Deformação;Tensão",
+        "公称ひずみ;公称応力",
+        "ひずみ（－）;応力（MPa）",
+        "应变;应力",
+        "Strain;Load (N)",
+        "Dehnung;Standardkraft (N)",
+        "Strain;Force standard (N)",
+        "Strain;Carico [N]",
+        "Strain;荷重(N)",
+    ],
+)  # fmt: skip
+def test_names_of_many_laboratories(tmp_path, header):
+    curve = read(tmp_path, header)
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    factor = 1 / 20 if "(N)" in header or "[N]" in header else 1
+    np.testing.assert_allclose(curve.stress_mpa, STRESS * factor, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["Deformation", "Verformung", "DEFORMATION"])
+def test_a_name_for_a_strain_and_for_a_travel_needs_its_unit(tmp_path, name):
+    with pytest.raises(
+        InputError, match="has no unit; set --strain_unit, mm or in, or - or % for a strain"
+    ):
+        read(tmp_path, f"{name};stress")
+    np.testing.assert_allclose(read(tmp_path, f"{name} [mm];stress").strain, STRAIN / 50, rtol=1e-7)
+    np.testing.assert_allclose(read(tmp_path, f"{name} [%];stress").strain, STRAIN / 100, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "of_machine"),
+    [
+        ("Crosshead displacement (mm)", True),
+        ("Displacement (mm)", True),
+        ("Stroke (mm)", True),
+        ("Traversenweg absolut (mm)", True),
+        ("Standardweg (mm)", True),
+        ("Course traverse (mm)", True),
+        ("Spostamento (mm)", True),
+        ("ストローク(mm)", True),
+        ("Tensile strain (Displacement) (%)", True),
+        ("Extension (mm)", False),
+        ("Extensometer (mm)", False),
+        ("Längenänderung (mm)", False),
+        ("Displacement (Extensometer) (mm)", False),
+        ("Dehnung (Feinweg) (%)", False),
+        ("変位(伸び計) (mm)", False),
+        ("Strain (mm/mm)", False),
+    ],
+)
+def test_a_strain_made_of_a_machine_s_travel_is_warned_about(tmp_path, name, of_machine):
+    raw = read(tmp_path, f"{name};stress (MPa)")
+    curve = clean(raw, CurveTarget(200, 2.0, None, None, "true", "true"))
+    found = [caveat for caveat in curve.warnings if caveat.kind == "strain of the crosshead"]
+    assert len(found) == of_machine
+    assert all("the machine's and the specimen's together" in caveat.text for caveat in found)
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("Traversenweg [mm];Längenänderung [mm];Standardkraft [kN]", 1),
+        ("Crosshead [mm];Extensometer [mm];Load [N]", 1),
+        ("Extensometer [mm];Stroke [mm];Load [N]", 0),
+        ("Displacement [mm];Strain [%];Stress [MPa]", 1),
+        ("Strain (Displacement) [%];Strain (Strain 1) [%];Stress [MPa]", 1),
+        ("Deformation [mm];Strain [%];Stress [MPa]", 1),
+    ],
+)
+def test_what_is_measured_at_the_specimen_counts_and_the_others_are_named(tmp_path, header, taken):
+    rows = "\n".join(f"{i};{i + 100};{10 * i}" for i in range(20))
+    path = write(tmp_path, f"{header}\n{rows}")
+    (curve,) = read_curves(path, ReadingOptions(area=20.0, gauge_length=50.0))
+    factor = 1 / 50 if "[mm]" in header.split(";")[taken] else 1 / 100
+    np.testing.assert_allclose(curve.strain, (np.arange(20) + 100 * taken) * factor)
+    other = header.split(";")[1 - taken]
+    assert other in curve.steps[0]
+    assert f"took '{header.split(';')[taken].partition(' [')[0]}'" in curve.steps[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["stretch", "stretch (-)", "Stretch λ [-]", "stretch ratio", "lambda", "stretch [mm/mm]"],
+)
+@pytest.mark.parametrize(
+    ("stress", "measure"), [("true stress", "true"), ("nominal stress", "engineering")]
+)
+def test_a_stretch_is_the_engineering_strain_and_one(tmp_path, name, stress, measure):
+    path = write(tmp_path, table(f"{name};{stress} (MPa)", ";", strain=1 + STRAIN))
+    (curve,) = read_curves(path)
+    np.testing.assert_allclose(curve.strain, STRAIN, atol=1e-7)
+    assert (curve.strain_measure, curve.stress_measure) == ("engineering", measure)
+
+
+def test_a_stretch_in_percent_or_below_zero_is_refused(tmp_path):
+    with pytest.raises(InputError, match="may be a strain of 0.5 or 1.5"):
+        read(tmp_path, "stretch (%);stress")
+    with pytest.raises(InputError, match="a stretch is 1 at rest"):
+        read(tmp_path, "stretch;stress")
+    np.testing.assert_allclose(
+        read(tmp_path, "stretch;stress", strain_unit="-").strain, STRAIN, rtol=1e-7
+    )
+
+
+def test_units_that_are_known_are_not_asked_about(tmp_path):
+    """A polymer of 8 GPa: loads in N over an area are no stresses in ksi."""
+    settings = CurveSettings(law="ramberg_osgood")
+    target = CurveTarget.of(settings, settings.build_law())
+    strain = np.linspace(0, 0.03, 200)
+    stress = 60 * np.tanh(8e3 * strain / 60)
+    load = write(
+        tmp_path, table("Extension (mm),Load (kN)", strain=strain * 50, stress=stress * 0.02)
+    )
+    (raw,) = read_curves(load, ReadingOptions(area=20.0, gauge_length=50.0))
+    curve = clean(raw, target)
+    assert reasons_not_to_use(curve.warnings) == []
+    assert "ksi" not in " ".join(map(str, curve.warnings))
+    open_unit = write(tmp_path, table("strain,stress", strain=strain, stress=stress), "open.csv")
+    (raw,) = read_curves(open_unit)
+    assert reasons_not_to_use(clean(raw, target).warnings) != []
+    (raw,) = read_curves(open_unit, ReadingOptions(strain_unit="-", stress_unit="MPa"))
+    assert reasons_not_to_use(clean(raw, target).warnings) == []
+
+
+def test_a_stress_in_kgf_without_its_unit_is_asked_about_by_both_units_that_explain_it(tmp_path):
+    settings = CurveSettings(law="voce")
+    strain = 0.1 * np.linspace(0, 1, 300) ** 2
+    stress = np.minimum(200e3 * strain, 300 + 1500 * strain) / KILOGRAM_FORCE
+    (raw,) = read_curves(write(tmp_path, table("strain [-],stress", strain=strain, stress=stress)))
+    curve = clean(raw, CurveTarget.of(settings, settings.build_law()))
+    (caveat,) = [caveat for caveat in curve.warnings if caveat.blocks]
+    assert "in kgf/mm2 200 GPa" in caveat.text
+    assert "--stress_unit=kgf/mm2" in caveat.advice
+
+
+@pytest.mark.parametrize(
+    ("header", "signs"),
+    [
+        ("Compressive strain;Compressive stress (MPa)", (1, 1)),
+        ("Strain;Compressive stress (MPa)", (1, 1)),
+        ("Compressive strain;Stress (MPa)", (-1, 1)),
+        ("Compressive strain;Stress (MPa)", (-1, -1)),
+        ("Stauchung;Druckspannung (MPa)", (1, 1)),
+        ("Déformation en compression;Contrainte (MPa)", (1, 1)),
+        ("Deformación;Tensión de compresión (MPa)", (1, 1)),
+        ("圧縮ひずみ;圧縮応力(MPa)", (1, 1)),
+    ],
+)
+def test_compression_by_a_column_s_name_is_negative(tmp_path, header, signs):
+    text = table(header, ";", strain=signs[0] * STRAIN, stress=signs[1] * STRESS)
+    (curve,) = read_curves(write(tmp_path, text))
+    np.testing.assert_allclose(curve.strain, -STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, -STRESS, rtol=1e-7)
+    assert any("took it as compression" in step for step in curve.steps)
+
+
+def test_compression_in_the_head_alone_is_asked_about(tmp_path):
+    target = CurveTarget(200, 2.0, None, None, "true", "true")
+    for head, asked in (
+        ("Test type: Compression", True),
+        ("Load cell: tension/compression", False),
+    ):
+        (raw,) = read_curves(write(tmp_path, f"{head}\n{table('Strain;Stress (MPa)', ';')}"))
+        np.testing.assert_allclose(raw.strain, STRAIN, rtol=1e-7)
+        kinds = [caveat.kind for caveat in clean(raw, target).warnings]
+        assert ("compression?" in kinds) == asked
+    (raw,) = read_curves(write(tmp_path, table("Tension/compression strain;Stress (MPa)", ";")))
+    np.testing.assert_allclose(raw.strain, STRAIN, rtol=1e-7)
+
+
+def test_a_header_and_a_row_of_units_must_not_disagree(tmp_path):
+    header = "Strain (%);Stress (N/mm²)\n{};MPa"
+    np.testing.assert_allclose(read(tmp_path, header.format("%")).strain, STRAIN / 100, rtol=1e-7)
+    with pytest.raises(InputError, match="says % and mm/mm; say which holds with --strain_unit"):
+        read(tmp_path, header.format("mm/mm"))
+    curve = read(tmp_path, header.format("mm/mm"), strain_unit="%")
+    np.testing.assert_allclose(curve.strain, STRAIN / 100, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Plastic strain",
+        "Plastic Strain, mm/mm",
+        "Strain (plastic)",
+        "plastische Dehnung [-]",
+        "Dehnung plastisch",
+        "déformation plastique",
+        "deformación plástica",
+        "deformazione plastica",
+        "epsilon_p",
+        "eps_pl",
+        "εp",
+        "PEEQ",
+        "塑性ひずみ",
+        "elastic strain",
+    ],
+)
+def test_a_part_of_the_strain_is_not_taken_for_the_total(tmp_path, name):
+    for options in (ReadingOptions(), ReadingOptions(strain_column="1", strain_unit="-")):
+        with pytest.raises(
+            InputError, match=r"is a part of the strain; the total strain is needed"
+        ):
+            read_curves(write(tmp_path, table(f"{name};Stress", ";")), options)
+    rows = [f"0;{e:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    (beside,) = read_curves(write(tmp_path, "\n".join([f"{name};Strain P1;Stress P1", *rows])))
+    np.testing.assert_allclose(beside.strain, STRAIN, rtol=1e-7)
+
+
+# --------------------------------------------------------------------------------------------------
+# Conditions of a test from head and file name: what can be read in one way, and nothing else.
+
+
+@pytest.mark.parametrize(
+    ("stem", "expected"),
+    [
+        ("cleaned_6061-01-13-200C-L", {"temperature": "200 °C", "direction": "L"}),
+        ("cleaned_6061-03-15-100C-ST", {"temperature": "100 °C", "direction": "ST"}),
+        ("cleaned_CA-RD-02", {"direction": "RD"}),
+        ("cleaned_SML4188-Ring1-17_Pull_0.0001", {"rate": "0.0001"}),
+        ("steel_1e-3_293K_45deg", {"temperature": "293 K", "rate": "0.001", "direction": "45°"}),
+        ("steel_-40C_500/s", {"temperature": "-40 °C", "rate": "500 1/s"}),
+        # A grade, a hold time, a specimen called L, two temperatures, a thickness, a number: none is sure.
+        ("7075-T6", {}),
+        ("cleaned_SRI_500s_04_Ring3_06", {}),
+        ("test-L", {}),
+        ("from_100C_to_200C", {}),
+        ("sheet_0.5", {}),
+        ("heat_77K", {}),
+    ],
+)
+def test_conditions_of_a_file_name(stem, expected):
+    assert conditions_of({}, stem) == expected
+
+
+def test_conditions_of_the_lines_before_the_table():
+    notes = {
+        "Specimen ID": "A-07",
+        "Test temperature [°C]": "23,5",
+        "Strain rate": "1e-3 /s",
+        "Material direction": "0°",
+        "Temperature of the room": "20",
+    }
+    assert conditions_of(notes, "x") == {
+        "specimen": "A-07",
+        "temperature": "23.5 °C",
+        "direction": "0°",
+        "rate": "0.001 1/s",
+    }
+    matcal = {"temperature": "851.67", "direction": "R22", "engineering_strain_rate": "0.0001"}
+    assert conditions_of(matcal, "x") == {
+        "temperature": "851.67",
+        "direction": "R22",
+        "rate": "0.0001",
+    }
+    # A plain word or unit of the head stands; a bare number gives way to the name's temperature with its unit.
+    assert conditions_of({"Temp": "150 °C", "direction": "TD"}, "6061-01-200C-L") == {
+        "temperature": "150 °C",
+        "direction": "TD",
+    }
+    assert conditions_of(matcal, "6061-01-200C-L")["temperature"] == "200 °C"
+
+
+def test_a_whole_number_of_fahrenheit_in_rankine_is_recognised():
+    assert fahrenheit_of_rankine("534.67") == 75
+    assert fahrenheit_of_rankine("851.67") == 392  # 200 °C
+    assert fahrenheit_of_rankine("293.15") is None
+    assert fahrenheit_of_rankine("534.7") is None
+
+
+def test_specimens_of_one_file_are_conditions_of_their_curves(tmp_path):
+    rows = table("specimen,strain,stress").splitlines()
+    both = [rows[0], *(f"{name},{row}" for name in "AB" for row in rows[1:])]
+    curves = read_curves(write(tmp_path, "\n".join(["Temperature: 100 °C", *both])))
+    assert [dict(curve.conditions) for curve in curves] == [
+        {"temperature": "100 °C", "specimen": name} for name in "AB"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "unit"),
+    [
+        ("Time [min]", "Time", "min"),
+        ("Zeit in h", "Zeit", "h"),
+        ("time/s", "time", "s"),
+        ("t_s", "t", "s"),
+        ("Running Time", "Running Time", None),
+        ("Time (sec)", "Time", "sec"),
+        ("Time (fortnights)", "Time", "fortnights"),
+    ],
+)
+def test_a_time_is_name_and_unit(header, name, unit):
+    assert split_time_header(header) == (name, unit)
+
+
+def test_two_columns_of_time_matter_only_where_the_time_does(tmp_path):
+    rows = [f"{i},{i + 5},{row}" for i, row in enumerate(table("x,y").splitlines()[1:])]
+    path = write(tmp_path, "\n".join(["Time (s),Running time (s),strain,stress", *rows]))
+    (curve,) = read_curves(path, of_test=True)
+    assert curve.time is None
+    with pytest.raises(InputError, match="several columns could be the time"):
+        read_curves(path, of_test=True, needs_time=True)
+
+
+# --------------------------------------------------------------------------------------------------
+# Signs of US units in a file whose stress has no unit.
+
+
+def with_displacement(gauge_length: float, header: str) -> str:
+    rows = [f"{gauge_length * e:.9g},{e:.9g},{s:.9g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    return "\n".join([header, *rows])
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (table("strain,stress"), None),
+        (f"{{'temperature':534.67}}\n{table('strain,stress')}", "75 °F in degrees Rankine"),
+        (f"{{'temperature':293.15}}\n{table('strain,stress')}", None),
+        (with_displacement(0.25, "displacement,strain,stress"), "0.25, a gauge length in inches"),
+        (with_displacement(0.25, "displacement [in],strain,stress"), "'displacement' is in in"),
+        (with_displacement(25.0, "displacement,strain,stress"), None),
+        (with_displacement(25.0, "Load [lbf],strain,stress"), "'Load' is in lbf"),
+        (with_displacement(25.0, "Temperature [°F],strain,stress"), "in degrees °F"),
+    ],
+)
+def test_hints(tmp_path, text, hint):
+    path = write(tmp_path, text)
+    found = " ".join(read_curves(path)[0].us_unit_hints)
+    assert (hint in found) if hint else not found
+    assert not read_curves(path, ReadingOptions(stress_unit="MPa"))[0].us_unit_hints
+
+
+def test_every_real_file_in_ksi_shows_signs_of_it(real_curves):
+    files = [*real_curves.glob("304L_*/*.[dc]*"), *real_curves.glob("6061T6_tension/*.csv")]
+    assert len(files) == 16
+    measures = {"strain": "true", "stress": "true"}
+    for file in files:
+        curve = read_curves(file, measures=measures)[0]
+        assert any("inches" in hint for hint in curve.us_unit_hints), file
+        assert np.isfinite(curve.stress_mpa).all()

@@ -1,6 +1,7 @@
-"""Cleaning and resampling of measured curves, also of the real 304L tests."""
+"""Cleaning of measured curves: every step, and what is refused; also of real tests."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.reading import RawCurve, ReadingOptions
 from tfmat.records.record import CurveTarget, resample
 from tfmat.records.simulation import CurveSettings
-from tfmat_tests.records.files import load_measured_curve, load_measured_curves
+from tfmat_tests.records.files import load_file, load_measured_curve, load_measured_curves
+
+# --------------------------------------------------------------------------------------------------
+# Cleaning and resampling of measured curves, also of the real 304L tests.
+
 
 SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), 140.0, "engineering shear", "shear")
 METAL = CurveTarget(200, 2.0, (0.02, 0.6), None, "true", "true")
@@ -311,3 +316,248 @@ def test_the_eight_304l_curves_are_read_and_plausible(real_curves):
         )  # stress at about 0.2 % plastic strain
     # Young's modulus of 304L is 193 GPa. One curve has few elastic points and no toe correction: all together.
     assert 150e3 < np.median(slopes) < 240e3, sorted(slopes)
+
+
+# --------------------------------------------------------------------------------------------------
+# Fit windows, and where a true curve is cut at its maximum load.
+
+
+STRAIN = np.linspace(0, 0.3, 601)
+
+
+def voce(strain):
+    """E 70 GPa, σ0 200, Q 200 MPa, b 15: stress over plastic strain in closed form, total strain within 1e-9."""
+    stress = np.zeros_like(strain)
+    for _ in range(60):
+        plastic = np.maximum(strain - stress / 70e3, 0.0)
+        stress = np.where(
+            70e3 * strain < 200, 70e3 * strain, 200 + 200 * (1 - np.exp(-15 * plastic))
+        )
+    return stress
+
+
+def curve_of(window=None, stress=None, **options):
+    stress = voce(STRAIN) if stress is None else stress
+    return clean(
+        RawCurve("a", STRAIN, stress, "true", "true"),
+        METAL,
+        CleaningOptions(window=window, **options),
+    )
+
+
+def test_a_true_curve_is_cut_where_its_load_has_its_maximum():
+    # Considère, the slope over the total strain equals the stress: h / (1 + h / E) = 400 - 200 x with h = 3000 x and
+    # x = exp(-15 p): x = 0.12563, p = 0.13829, stress 374.9 MPa.
+    expected = 0.13829 + 374.9 / 70e3
+    random = np.random.default_rng(0)
+    for noise, tolerance in ((0.0, 0.001), (1.0, 0.015)):
+        curve = curve_of(stress=voce(STRAIN) + random.normal(0, noise, len(STRAIN)))
+        assert curve.strain[-1] == pytest.approx(expected, abs=tolerance)
+        (necking,) = [caveat for caveat in curve.warnings if caveat.kind == "necking"]
+        assert "--nocut_after_failure" in str(necking)
+    assert curve_of(cut_after_failure=False).strain[-1] == STRAIN[-1]
+
+
+def test_engineering_and_true_columns_of_one_test_end_at_the_same_point():
+    true = voce(STRAIN)
+    engineering = np.expm1(STRAIN), true * np.exp(-STRAIN)
+    curves = [
+        curve_of(),
+        clean(RawCurve("a", *engineering, "engineering", "engineering"), METAL),
+        clean(RawCurve("a", engineering[0], true, "engineering", "true"), METAL),
+        clean(RawCurve("a", STRAIN, engineering[1], "true", "engineering"), METAL),
+    ]
+    for curve in curves:
+        np.testing.assert_allclose(curve.strain[-1], curves[0].strain[-1], atol=0.0016)
+        np.testing.assert_allclose(curve.stress_mpa, voce(curve.strain), rtol=1e-6, atol=1e-6)
+
+
+def test_a_true_curve_that_hardens_to_its_end_is_left_whole():
+    curve = curve_of(stress=np.minimum(70e3 * STRAIN, 200 + 900 * STRAIN))
+    assert curve.strain[-1] == STRAIN[-1]
+    assert curve.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("window", "low", "high"), [("0.01,0.1", 0.01, 0.1), (",0.1", 0.0, 0.1), ("0.01,", 0.01, 0.144)]
+)
+def test_only_points_inside_the_window_count(window, low, high):
+    curve = curve_of(window)
+    assert curve.strain[0] == pytest.approx(low, abs=6e-4)
+    assert curve.strain[-1] == pytest.approx(high, abs=6e-4)
+    assert any(step.startswith("kept the points of the window, strain") for step in curve.steps)
+    assert ("window without the start" in [c.kind for c in curve.warnings]) == (low > 0)
+
+
+@pytest.mark.parametrize("window", ["", ",", "a,b", "0.1", "0.1,0.05", "1,2,3", "nan,1", ",-1"])
+def test_a_window_that_is_none_is_refused(window):
+    with pytest.raises(InputError, match="--window is '.*give LOW,HIGH in plain strain"):
+        CleaningOptions(window=window)
+
+
+def test_a_window_with_too_few_points_is_refused():
+    with pytest.raises(
+        InputError, match=r"--window leaves 3 of its \d+ points, from strain 0\.1 to"
+    ):
+        curve_of("0.1,0.101")
+
+
+# --------------------------------------------------------------------------------------------------
+# Cyclic records are refused or cut to their first loading; unload loops of a tension test are not cyclic.
+
+
+VOCE = CurveTarget.of(CurveSettings(law="voce"), CurveSettings(law="voce").build_law())
+MODULUS, YIELD, HARDENING = 200e3, 300.0, 1500.0
+
+
+def bilinear_record(*turns: float, points: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Kinematic hardening steel that is strained from zero through all turns: strain and stress, MPa."""
+    ends = np.array([0.0, *turns])
+    strain = np.concatenate(
+        [np.linspace(a, b, points, endpoint=False) for a, b in itertools.pairwise(ends)]
+    )
+    stress, plastic = np.zeros_like(strain), 0.0
+    for i, total in enumerate(strain):
+        trial = MODULUS * (total - plastic)
+        over = abs(trial - HARDENING * plastic) - YIELD
+        if over > 0:
+            plastic += np.sign(trial - HARDENING * plastic) * over / (MODULUS + HARDENING)
+        stress[i] = MODULUS * (total - plastic)
+    return strain, stress
+
+
+def cleaned(strain, stress, **options):
+    return clean(RawCurve("a", strain, stress, "true", "true"), VOCE, CleaningOptions(**options))
+
+
+def test_cycles_through_compression_are_refused_with_what_can_be_done():
+    record = bilinear_record(0.02, -0.02, 0.02, -0.02, 0.02)
+    with pytest.raises(
+        InputError, match=r"cyclic record: the load turns 4 times.*--window=,0\.02 "
+    ):
+        cleaned(*record)
+    first = cleaned(*record, window="0,0.02")
+    assert first.strain[-1] == pytest.approx(0.02, rel=0.02)
+    assert "took the first loading of a cyclic record" in " ".join(first.steps)
+    np.testing.assert_allclose(first.stress_mpa, record[1][: len(first.strain)])
+    with pytest.raises(InputError, match="cyclic"):
+        cleaned(*record, window="0,0.03")
+    with pytest.raises(InputError, match="cyclic"):
+        cleaned(*record, window="0.001,")
+
+
+def test_many_cycles_in_tension_are_refused_and_a_few_loops_are_not():
+    peaks = np.linspace(0.004, 0.02, 4)
+    loops = [turn for peak in peaks for turn in (peak, peak - 0.0012)]
+    few = cleaned(*bilinear_record(*loops, 0.03))
+    assert few.strain[-1] == pytest.approx(0.03, rel=0.02)
+    assert "dropped unloadings" in " ".join(few.steps)
+    with pytest.raises(InputError, match="cyclic record"):
+        cleaned(*bilinear_record(*[0.01, 0.0088] * 12))
+
+
+def test_a_record_that_is_mostly_its_first_loading_is_cut_and_warned_about():
+    strain, stress = bilinear_record(0.04)
+    back = bilinear_record(0.04, 0.02, points=30)
+    record = np.append(strain, back[0][30:]), np.append(stress, back[1][30:])
+    curve = cleaned(*record)
+    assert [caveat.kind for caveat in curve.warnings] == ["load reversal"]
+    assert len(curve.strain) == 61
+
+
+def test_a_first_loading_in_compression_cannot_be_taken():
+    strain, stress = bilinear_record(0.02, -0.02, 0.02, -0.02)
+    with pytest.raises(InputError, match="its first loading is compression"):
+        cleaned(-strain, -stress, window="0,0.02")
+
+
+@pytest.mark.parametrize("law", ["voce", "hahn_tsai"])
+def test_the_real_cyclic_records_are_refused(real_curves, law):
+    settings = CurveSettings(law=law)
+    target = CurveTarget.of(settings, settings.build_law())
+    folder = real_curves / "resspylab_cyclic_steel"
+    for name in ("example_1.csv", "example_2.csv"):
+        with pytest.raises(InputError, match="it is a cyclic record: the load turns"):
+            load_file(folder / name, target)
+
+
+def test_the_first_loading_of_a_real_cyclic_record(real_curves):
+    path = real_curves / "resspylab_cyclic_steel" / "example_2.csv"
+    (curve,) = load_file(path, VOCE, cleaning=CleaningOptions(window=",0.0105"))
+    # The record rises to 340 MPa at 0.0105 with an upper yield point, and the load turns there (looked up in it).
+    assert 0.0095 < curve.strain[-1] <= 0.0105
+    assert curve.stress_mpa[-1] == pytest.approx(340.0, abs=2.0)
+    assert curve.strain.min() >= 0
+
+
+# --------------------------------------------------------------------------------------------------
+# Records with numbers of any size, constant columns and noise end in a curve or in one line, never in an overflow.
+
+
+TARGETS = [
+    CurveTarget.of(CurveSettings(law=law), CurveSettings(law=law).build_law())
+    for law in ("voce", "hahn_tsai")
+] + [CurveTarget(50)]
+EXTREMES = [1e308, -1e308, 5e-324, 1e5]
+
+
+def record(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Strain and stress, [points]: curves, noise or constants, then scaled, rounded or with one wild value."""
+    num_points, kind, damage = (int(i) for i in random.integers((10, 0, 0), (120, 8, 9)))
+    size = 10.0 ** random.uniform(-320, 300)
+    strain = np.cumsum(random.uniform(0, 1, num_points)) / num_points * 10 ** random.uniform(-6, 0)
+    stress = np.tanh(strain * random.uniform(1, 300)) * 10.0 ** random.uniform(-3, 4)
+    if kind >= 5:
+        strain = random.normal(0, 1, num_points) * 10.0 ** random.uniform(-8, 2)
+    if kind % 2 == 0:
+        stress = random.normal(0, 1, num_points) * 10.0 ** random.uniform(-3, 6)
+    if kind == 6:
+        strain = np.full(num_points, random.choice([0.0, 1e-3, 0.5]))
+    if kind == 7:
+        stress = np.full(num_points, random.choice([0.0, 1e-3, 500.0]))
+    if damage == 0:
+        strain = strain * size
+    elif damage == 1:
+        stress = stress * size
+    elif damage == 2:
+        strain = np.round(strain, int(random.integers(0, 5)))
+    elif damage == 3:
+        stress = np.round(stress, int(random.integers(-2, 3)))
+    elif damage in (4, 5):
+        (strain, stress)[damage - 4][random.integers(num_points)] = random.choice(EXTREMES)
+    elif damage == 6:
+        strain = np.sort(strain)
+    return strain, stress
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_any_record_is_a_finite_curve_or_one_line(block):
+    answered, lines = 0, []
+    for seed in range(block * 600, (block + 1) * 600):
+        random = np.random.default_rng(seed)
+        with np.errstate(all="ignore"):
+            strain, stress = record(random)
+        if not (np.isfinite(strain).all() and np.isfinite(stress).all()):
+            continue  # refused by its line when it is read
+        measure = (None, "true", "engineering")[int(random.integers(3))]
+        target = TARGETS[seed % 3]
+        try:
+            with np.errstate(all="raise"):
+                curve = clean(RawCurve("a", strain, stress, measure, measure), target)
+                points = resample(curve.strain, curve.stress_mpa, target)
+        except InputError as error:
+            lines.append(str(error))
+            continue
+        answered += 1
+        assert all(np.isfinite(values).all() for values in points)
+    # About a sixth are curves, the others are refused.
+    assert answered > 60
+    assert not [line for line in lines if "nan" in line or "\n" in line]
+
+
+@pytest.mark.parametrize(("axis", "column"), [(0, "strain"), (1, "stress")])
+def test_a_number_that_no_unit_explains_is_refused(axis, column):
+    record = [np.linspace(0, 0.04, 50), np.linspace(0, 100, 50)]
+    record[axis] = record[axis] * 1e200
+    with pytest.raises(InputError, match=f"which no unit makes a {column}; is --{column}_column"):
+        clean(RawCurve("a", *record), TARGETS[0])
