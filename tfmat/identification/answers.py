@@ -40,7 +40,6 @@ from tfmat.materials.cards import card_text, check_card
 from tfmat.materials.law import Array, Law
 from tfmat.records.record import (
     Caveat,
-    MeasuredCurve,
     MeasuredRecord,
     MeasuredTest,
     reasons_not_to_use,
@@ -627,20 +626,17 @@ def _tests_of_all(records: Sequence[MeasuredRecord]) -> list[MeasuredTest]:
     found = []
     for record in records:
         for test in record.tests:
-            name = f"{record.name}: {test.curve.name}" if len(record.tests) > 1 else record.name
-            curve = dataclasses.replace(test.curve, name=name, steps=[], warnings=[])
-            found.append(dataclasses.replace(test, curve=curve))
+            name = f"{record.name}: {test.name}" if len(record.tests) > 1 else record.name
+            found.append(dataclasses.replace(test, name=name, steps=[], warnings=[]))
     return found
 
 
-def _joined(
-    name: str, curves: Sequence[MeasuredCurve], conditions: dict[str, str]
-) -> MeasuredCurve:
+def _joined(name: str, curves: Sequence[MeasuredTest], conditions: dict[str, str]) -> MeasuredTest:
     """All points in one curve, in the order of their strain (it is only looked at and compared)."""
     strain = np.concatenate([curve.strain for curve in curves])
     stress = np.concatenate([curve.stress_mpa for curve in curves])
     order = np.argsort(strain, kind="stable")
-    return MeasuredCurve(
+    return MeasuredTest(
         name,
         strain[order],
         stress[order],
@@ -1004,7 +1000,7 @@ def _network_caveats(
 
 
 def _misfit_of_curve(
-    law: Law, source: "Identifier | Sidecar", curve: MeasuredCurve, best: BestFit, noise: float
+    law: Law, source: "Identifier | Sidecar", curve: MeasuredTest, best: BestFit, noise: float
 ) -> list[Caveat]:
     """How far, and where, the law's best answer is from one rising loading with so much noise, %."""
     largest = float(np.abs(curve.stress_mpa).max())
@@ -1058,7 +1054,7 @@ def _misfit_of_tests(
 ) -> list[Caveat]:
     """How far the law's best answer is from each test [tests], and their noise, in % of their largest responses."""
     percent = rms_percent(of_tests)
-    names = [test.curve.name for test in record.tests]
+    names = [test.name for test in record.tests]
     each = ", ".join(f"{name} {error:.2g} %" for name, error in zip(names, of_tests, strict=True))
     each = f" ({each})" if len(names) > 1 else ""
     away = f"{percent:.2g} % of the largest response{each}"

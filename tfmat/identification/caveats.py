@@ -9,7 +9,7 @@ from tfmat.identification.least_squares import BestFit
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
 from tfmat.records.programmes import check_answer
-from tfmat.records.record import Caveat, CurveTarget, MeasuredCurve, MeasuredRecord
+from tfmat.records.record import Caveat, CurveTarget, MeasuredRecord, MeasuredTest
 
 # A network's answer this near to the end of its range (0-1) says little more than that the range ends there.
 EDGE = 0.005
@@ -133,7 +133,7 @@ def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[
     ]
 
 
-def rounding_caveats(curve: MeasuredCurve, law: Law, values: Array) -> list[Caveat]:
+def rounding_caveats(curve: MeasuredTest, law: Law, values: Array) -> list[Caveat]:
     """A strain whose steps are not small beside the elastic strain; `values`: [all], the answer."""
     first, step = law.parameters[0], curve.strain_error.step
     if first.name != "E" or first.fixed is not None or not values[0] > 0:
@@ -340,7 +340,7 @@ def stability_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> li
     tested = max(
         elongation(test.programme.mode, float(strain))
         for test in record.tests
-        for strain in (test.curve.strain.min(), test.curve.strain.max())
+        for strain in (test.strain.min(), test.strain.max())
     )
     limits = law.stability_limits(parameters)
     near = [limit for limit in limits if limit.is_near(tested)]

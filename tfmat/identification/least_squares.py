@@ -1634,7 +1634,7 @@ def tests_json(record: MeasuredRecord, response: Array) -> list[dict[str, Any]]:
     errors = errors_of_tests(record, response)
     return [
         {
-            "name": test.curve.name,
+            "name": test.name,
             "test": test.programme.name,
             "mode": test.programme.mode,
             "drives": test.programme.drives,
@@ -1664,13 +1664,13 @@ def panels_of(
     return {
         "tests": [
             {
-                "name": test.curve.name,
+                "name": test.name,
                 "title": test.programme.title,
                 "kind": test.programme.name,
                 "drives": test.programme.drives,
                 "turns": bool(test.turns),
-                "strain": test.curve.strain,
-                "stress_mpa": test.curve.stress_mpa,
+                "strain": test.strain,
+                "stress_mpa": test.stress_mpa,
                 "time": test.time,
                 "answer": answer,
                 "other": other_answer,

@@ -79,7 +79,7 @@ class MeasuredTests:
             tuple(test.history for test in thinned),
             tuple(test.response for test in thinned),
             tuple(_noise(test.noise, test.response) for test in thinned),
-            tuple(test.curve.strain_error for test in thinned),
+            tuple(test.strain_error for test in thinned),
         )
 
     def nearest(self, law: Law, starts: Array, scales: Sequence[Array] | None = None) -> Array:

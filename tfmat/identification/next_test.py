@@ -87,7 +87,7 @@ def specimen_of(
     unit = factor * _deviation(law, fewer)
     counts = [len(test) for test in fewer.tests]
     # A strength is of the family of laws: a further test goes as far as this specimen did, or not at all.
-    stress = float(np.abs(np.concatenate([t.curve.stress_mpa for t in fewer.tests])).max())
+    stress = float(np.abs(np.concatenate([t.stress_mpa for t in fewer.tests])).max())
     largest = np.inf if law.strength_mpa is None else max(stress, law.strength_mpa[0])
     specimen = Specimen(
         law,
@@ -655,7 +655,7 @@ def predictions(law: Law, record: MeasuredRecord) -> list[FurtherTest]:
 
 def half_way(programme: Programme, record: MeasuredRecord) -> dict[str, float]:
     """Half of the largest strain of a record as the end of a test, within its range; {} of one that has no such end."""
-    largest = max(float(np.abs(test.curve.strain).max()) for test in record.tests)
+    largest = max(float(np.abs(test.strain).max()) for test in record.tests)
     limits = next((s for s in programme.settings if s.name == "max_strain"), None)
     if limits is None:
         return {}

@@ -26,7 +26,6 @@ from tfmat.identification.sampling import sample
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.records.record import (
     Caveat,
-    MeasuredCurve,
     MeasuredRecord,
     MeasuredTest,
     record_features,
@@ -117,7 +116,7 @@ def predict(
 
 
 def _predict_curve(
-    network: "Identifier", curve: MeasuredCurve, may_fail: bool, samples: int
+    network: "Identifier", curve: MeasuredTest, may_fail: bool, samples: int
 ) -> tuple[Predicted | None, list[Caveat]]:
     try:
         strain, stress, valid = resample(curve.strain, curve.stress_mpa, network.target)

@@ -18,7 +18,6 @@ from tfmat.records.record import (
     MOST_POINTS,
     Caveat,
     CurveTarget,
-    MeasuredCurve,
     MeasuredTest,
     turning_points,
     turns_of,
@@ -555,7 +554,7 @@ class CleaningOptions:
         return low, high
 
 
-def keep(curve: MeasuredCurve, kept: np.ndarray, step: str, bore: bool = False) -> None:
+def keep(curve: MeasuredTest, kept: np.ndarray, step: str, bore: bool = False) -> None:
     """Keeps some points; says so only where points were dropped.
 
     Args:
@@ -572,10 +571,11 @@ def keep(curve: MeasuredCurve, kept: np.ndarray, step: str, bore: bool = False) 
         )
     if dropped:
         curve.strain, curve.stress_mpa = curve.strain[kept], curve.stress_mpa[kept]
+        curve.time = None if curve.time is None else curve.time[kept]
         curve.steps.append(f"{step} ({dropped} point{'s' if dropped > 1 else ''} dropped)")
 
 
-def check_numbers(curve: MeasuredCurve) -> None:
+def check_numbers(curve: MeasuredTest) -> None:
     """Raises InputError for numbers that no unit makes a strain or a stress; takes far smaller ones for zero.
 
     Beyond, squares and quotients would leave what a computer can hold.
@@ -591,7 +591,7 @@ def check_numbers(curve: MeasuredCurve) -> None:
         setattr(curve, name, np.where(np.abs(values) < _SMALLEST, 0.0, values))
 
 
-def turn_negative(curve: MeasuredCurve) -> None:
+def turn_negative(curve: MeasuredTest) -> None:
     """Shear to the other side is the same test, and compression has either sign in files: turns negative values."""
     for name in ("strain", "stress_mpa"):
         values = getattr(curve, name)
@@ -611,7 +611,7 @@ def is_negative(values: Array) -> bool:
     return bool(known.min(initial=0.0) < -5 * known.max(initial=0.0))
 
 
-def check_rises(curve: MeasuredCurve) -> None:
+def check_rises(curve: MeasuredTest) -> None:
     """Raises InputError for too few points and for strain or stress that never rises."""
     if len(curve.strain) < MINIMUM_POINTS:
         raise InputError(
@@ -623,13 +623,13 @@ def check_rises(curve: MeasuredCurve) -> None:
         raise InputError("its stress is the same at every point (is --stress_column right?)")
 
 
-def cut_after_failure(curve: MeasuredCurve) -> None:
+def cut_after_failure(curve: MeasuredTest) -> None:
     """Cuts behind the last point that still bears nearly the maximum stress."""
     standing = np.flatnonzero(curve.stress_mpa >= FAILED_BELOW * curve.stress_mpa.max())
     keep(curve, np.arange(len(curve.strain)) <= standing[-1], "cut after failure, a drop of load")
 
 
-def cut_to_window(curve: MeasuredCurve, low: float | None, high: float | None) -> None:
+def cut_to_window(curve: MeasuredTest, low: float | None, high: float | None) -> None:
     """Keeps the points between two strains; InputError where too few are left."""
     if low is None and high is None:
         return
@@ -657,7 +657,7 @@ def cut_to_window(curve: MeasuredCurve, low: float | None, high: float | None) -
         )
 
 
-def make_strain_rise(curve: MeasuredCurve, envelope: bool) -> None:
+def make_strain_rise(curve: MeasuredTest, envelope: bool) -> None:
     """Drops unloadings, and makes the noise of the strain monotonic; InputError where strain does not rise.
 
     Noise is removed by the nearest rising sequence in the sense of least squares (isotonic regression); points that
@@ -680,7 +680,7 @@ def make_strain_rise(curve: MeasuredCurve, envelope: bool) -> None:
         )
 
 
-def _unloadings(curve: MeasuredCurve) -> tuple[np.ndarray, np.ndarray]:
+def _unloadings(curve: MeasuredTest) -> tuple[np.ndarray, np.ndarray]:
     """True from where strain leaves its running maximum until it is back, unless that is but noise.
 
     Returns:
@@ -701,7 +701,7 @@ def _unloadings(curve: MeasuredCurve) -> tuple[np.ndarray, np.ndarray]:
     return found, unexplained
 
 
-def _average_noise(curve: MeasuredCurve) -> None:
+def _average_noise(curve: MeasuredTest) -> None:
     moved = np.diff(curve.strain)
     if len(curve.strain) < 2 or (moved > 0).all():
         return
@@ -728,7 +728,7 @@ def _average_noise(curve: MeasuredCurve) -> None:
     curve.steps.append(f"monotonic envelope of noisy strain: {total} points became {len(starts)}")
 
 
-def _average(curve: MeasuredCurve, starts: np.ndarray) -> None:
+def _average(curve: MeasuredTest, starts: np.ndarray) -> None:
     """Replaces the points from each of `starts` to the next by their means."""
     count = np.diff([*starts, len(curve.strain)])
     curve.strain = np.add.reduceat(curve.strain, starts) / count
@@ -746,7 +746,7 @@ def _clear_steps(strain: Array, noise: float) -> np.ndarray:
     return np.array(starts)
 
 
-def correct_start(curve: MeasuredCurve, toe: bool) -> None:
+def correct_start(curve: MeasuredTest, toe: bool) -> None:
     """Takes off a strain that was not zeroed, a toe or a preload; drops what lies before zero strain."""
     if toe:
         _take_off_offset(curve)
@@ -779,7 +779,7 @@ def correct_start(curve: MeasuredCurve, toe: bool) -> None:
         )
 
 
-def _take_off_offset(curve: MeasuredCurve) -> None:
+def _take_off_offset(curve: MeasuredTest) -> None:
     """A strain that was not zeroed: the first point, drawn back along the elastic part, lies far from zero."""
     strain, stress = float(curve.strain[0]), float(curve.stress_mpa[0])
     largest = float(curve.stress_mpa.max())
@@ -812,7 +812,7 @@ def _take_off_offset(curve: MeasuredCurve) -> None:
     )
 
 
-def _take_off_toe(curve: MeasuredCurve, wanted: bool) -> None:
+def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
     line = elastic_line(curve.strain, curve.stress_mpa)
     found = toe_shift(curve.strain, curve.stress_mpa, line, curve.strain_error.deviation)
     line = line or steepest_chord(curve.strain, curve.stress_mpa)
@@ -871,7 +871,7 @@ _NOT_NECKING = (
 )
 
 
-def take_first_loading(curve: MeasuredCurve, high: float | None, shear: bool = False) -> None:
+def take_first_loading(curve: MeasuredTest, high: float | None, shear: bool = False) -> None:
     """Leaves a monotonic record as it is; cuts a cyclic one to its first loading where that is wanted or most of it.
 
     Args:
@@ -930,7 +930,7 @@ def _end_of_first_loading(strain: Array, stress: Array, turns: list[int]) -> int
     return int(strain[: before + 1].argmax())
 
 
-def _refusal(curve: MeasuredCurve, turns: list[int], first_turn: int, is_loading: bool) -> str:
+def _refusal(curve: MeasuredTest, turns: list[int], first_turn: int, is_loading: bool) -> str:
     strain, stress = curve.strain, curve.stress_mpa
     if is_loading:
         window = f"--window=,{_rounded_down(float(strain[first_turn]))}"
@@ -953,7 +953,7 @@ def _rounded_down(value: float) -> str:
     return f"{np.floor(value / step) * step:.3g}"
 
 
-def cut_at_maximum_load(curve: MeasuredCurve, measures: tuple[str, str]) -> None:
+def cut_at_maximum_load(curve: MeasuredTest, measures: tuple[str, str]) -> None:
     """Cuts a tension test where the specimen necks: beyond, the strain is no longer the same along it.
 
     With true stress the load has its maximum where stress over stretch, the engineering stress, has it (Considère).
@@ -1024,7 +1024,7 @@ def wanted_measures(target: CurveTarget) -> dict[str, str | None]:
 
 def clean(
     raw: RawCurve, target: CurveTarget, options: CleaningOptions | None = None
-) -> MeasuredCurve:
+) -> MeasuredTest:
     """Cleans a curve as it was measured; raises InputError for what cannot be a curve."""
     options = options or CleaningOptions()
     raw = _within_numbers(raw)
@@ -1040,7 +1040,7 @@ def clean(
         raw = without_wild_cells(raw)
         raw, beyond, unmeasured = _measured_part(raw)
         raw, beyond, capped = _below_the_cap(raw, beyond)
-    curve = MeasuredCurve.of(raw)
+    curve = MeasuredTest.of(raw)
     if target.strain_measure is not None:
         curve.strain_error = StrainError.of_rounding(raw.strain)
     curve.warnings.extend(caveat for caveat in (unmeasured, capped) if caveat is not None)
@@ -1091,7 +1091,7 @@ def clean(
 
 
 def _within_numbers(raw: RawCurve) -> RawCurve:
-    curve = MeasuredCurve.of(raw)
+    curve = MeasuredTest.of(raw)
     check_numbers(curve)
     return dataclasses.replace(raw, strain=curve.strain, stress_mpa=curve.stress_mpa)
 
@@ -1173,7 +1173,7 @@ def _below_the_cap(raw: RawCurve, beyond: Array) -> tuple[RawCurve, Array, Cavea
     return before, np.array([cap]), caveat
 
 
-def _load_rises_beyond(curve: MeasuredCurve, beyond: Array, measures: tuple[str, str]) -> bool:
+def _load_rises_beyond(curve: MeasuredTest, beyond: Array, measures: tuple[str, str]) -> bool:
     """Whether the maximum load may lie in the rows without a strain, so that nothing necks before."""
     if not len(beyond):
         return False
@@ -1184,7 +1184,7 @@ def _load_rises_beyond(curve: MeasuredCurve, beyond: Array, measures: tuple[str,
 
 
 def _tensile(
-    curve: MeasuredCurve, beyond: Array, measures: tuple[str, str], options: CleaningOptions
+    curve: MeasuredTest, beyond: Array, measures: tuple[str, str], options: CleaningOptions
 ) -> TensileProperties | None:
     """The properties of the whole record, also beyond the maximum load, where it rises far enough to have any.
 
@@ -1193,7 +1193,7 @@ def _tensile(
     """
     stress = engineering_stress(curve.strain, curve.stress_mpa, measures)
     strain = stretch_of(curve.strain, measures[0]) - 1.0 if measures[0] == "true" else curve.strain
-    whole = MeasuredCurve(curve.name, strain, stress, strain_error=curve.strain_error)
+    whole = MeasuredTest(curve.name, strain, stress, strain_error=curve.strain_error)
     try:
         make_strain_rise(whole, options.envelope)
         correct_start(whole, options.toe == "auto")
@@ -1265,7 +1265,7 @@ def measures_of(raw: RawCurve) -> tuple[str, str]:
     )
 
 
-def to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
+def to_engineering_shear(curve: MeasuredTest, raw: RawCurve) -> None:
     """Doubles a shear strain that is the tensor's component; warns where it may be one."""
     if raw.shear_strain == "tensor":
         curve.strain = 2.0 * curve.strain
@@ -1284,7 +1284,7 @@ def to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
 
 
 def to_measures_of_the_law(
-    curve: MeasuredCurve,
+    curve: MeasuredTest,
     raw: RawCurve,
     measures: tuple[str, str],
     target: CurveTarget,
@@ -1324,7 +1324,7 @@ def to_measures_of_the_law(
 
 
 def _convert(
-    curve: MeasuredCurve,
+    curve: MeasuredTest,
     engineering_strain: Array,
     measures: tuple[str, str],
     target: CurveTarget,
@@ -1356,7 +1356,7 @@ def _convert(
         )
 
 
-def _cut_to_trained_stress(curve: MeasuredCurve, target: CurveTarget, doubt: str) -> None:
+def _cut_to_trained_stress(curve: MeasuredTest, target: CurveTarget, doubt: str) -> None:
     limit = target.max_stress_mpa
     if limit is None or not len(curve.strain) or curve.stress_mpa.max() <= limit:
         return
@@ -1379,7 +1379,7 @@ def _cut_to_trained_stress(curve: MeasuredCurve, target: CurveTarget, doubt: str
         )
 
 
-def _cut_to_trained_range(curve: MeasuredCurve, target: CurveTarget, doubt: str) -> None:
+def _cut_to_trained_range(curve: MeasuredTest, target: CurveTarget, doubt: str) -> None:
     before = len(curve.strain)
     if before < FEWEST_IN_RANGE:
         raise InputError(f"{before} points are left of it; a curve needs at least {MINIMUM_POINTS}")
@@ -1459,16 +1459,16 @@ def measured_test(
     raw = stretch_to_strain(raw, law)
     if isinstance(programme, RateAndTemperature):
         # Tension of a metal, as any: up to where it necks, and without its unloadings.
-        curve = clean(raw, target, cleaning)
-        curve.steps.pop()
-        test = MeasuredTest(programme, curve)
+        test = clean(raw, target, cleaning)
+        test.steps.pop()
+        test.programme = programme
     else:
         test = _in_its_own_order(raw, programme, target, cleaning)
         # The give of a machine is nothing beside rubber's.
         if raw.machine_travel and any(parameter.name == "E" for parameter in law.parameters):
-            test.curve.warnings.append(strain_of_the_machine(raw))
+            test.warnings.append(strain_of_the_machine(raw))
     if blank.any():
-        test.curve.warnings.append(
+        test.warnings.append(
             Caveat(
                 "strain not measured to the end",
                 f"the strain is blank from point {int(blank.argmax()) + 1} of {len(blank)} on; only the points before "
@@ -1489,29 +1489,28 @@ def _in_its_own_order(
             f"--window is for strains; a test {programme.name} is followed over the time: leave it out, and the later "
             "rows out of the file"
         )
-    curve = MeasuredCurve.of(raw)
-    check_numbers(curve)
-    if len(curve.strain) < MINIMUM_POINTS:
-        raise InputError(
-            f"it has {len(curve.strain)} points; a test needs at least {MINIMUM_POINTS}"
-        )
-    if np.ptp(curve.stress_mpa) == 0 and programme.drives == "strain":
+    test = dataclasses.replace(MeasuredTest.of(raw), programme=programme)
+    check_numbers(test)
+    if len(test) < MINIMUM_POINTS:
+        raise InputError(f"it has {len(test)} points; a test needs at least {MINIMUM_POINTS}")
+    if np.ptp(test.stress_mpa) == 0 and programme.drives == "strain":
         raise InputError("its stress is the same at every point (is --stress_column right?)")
     if programme.mode == "shear":
-        turn_negative(curve)
-        to_engineering_shear(curve, raw)
+        turn_negative(test)
+        to_engineering_shear(test, raw)
     else:
-        to_measures_of_the_law(curve, raw, measures_of(raw), target)
-    _zero_strain(curve, cleaning.toe == "auto")
-    slack = slack_of(curve.strain, curve.stress_mpa) if isinstance(programme, Uniaxial) else None
-    if slack is not None:
-        raw = _take_off_slack(raw, curve, *slack, cleaning.toe == "auto")
-    test = MeasuredTest(programme, curve)
+        to_measures_of_the_law(test, raw, measures_of(raw), target)
     if "time" in programme.channels:
-        test.time = _time(raw, programme)
-        if raw.time is not None and raw.time[0] != 0.0:
-            curve.steps.append(f"time counts from the first point on, at {raw.time[0]:.3g} s")
-    test.turns = turns_of(test.driven) if not isinstance(programme, Relaxation | Creep) else []
+        test.time = _checked_time(raw, programme)
+    _zero_strain(test, cleaning.toe == "auto")
+    if isinstance(programme, Uniaxial):
+        _take_off_slack(test, cleaning.toe == "auto")
+    if test.time is not None:
+        if test.time[0] != 0.0:
+            test.steps.append(f"time counts from the first point on, at {test.time[0]:.3g} s")
+        test.time = test.time - test.time[0]
+    if not isinstance(programme, Relaxation | Creep):
+        test.turns = turns_of(test.driven)
     if isinstance(programme, Uniaxial) and test.turns:
         _take_loading(test)
     if cleaning.window is not None:
@@ -1519,8 +1518,8 @@ def _in_its_own_order(
     return test
 
 
-def _time(raw: RawCurve, programme: Programme) -> Array:
-    """Seconds from the first point on, [points]."""
+def _checked_time(raw: RawCurve, programme: Programme) -> Array:
+    """Seconds, [points], which rise."""
     if raw.time is None:
         raise InputError(
             f"a test of {programme.title} needs the time of every point; set --time_column, or name the column time"
@@ -1534,10 +1533,10 @@ def _time(raw: RawCurve, programme: Programme) -> Array:
         )
     if raw.time[-1] <= raw.time[0]:
         raise InputError("its time is the same at every point (is --time_column right?)")
-    return np.asarray(raw.time - raw.time[0])
+    return raw.time
 
 
-def _zero_strain(curve: MeasuredCurve, wanted: bool) -> None:
+def _zero_strain(curve: MeasuredTest, wanted: bool) -> None:
     """Takes off a strain that was not zeroed, where the specimen is unloaded at the start; else tells of it."""
     offset = float(curve.strain[0])
     begins_at = float(curve.stress_mpa[0])
@@ -1564,25 +1563,24 @@ def _zero_strain(curve: MeasuredCurve, wanted: bool) -> None:
         curve.steps.append(f"left a strain of {offset:.3g} at the start, before the load")
 
 
-def _take_off_slack(
-    raw: RawCurve, curve: MeasuredCurve, rows: int, slack: float, wanted: bool
-) -> RawCurve:
-    """Takes off the strain before a specimen tightened, and its rows; tells of it. Returns the raw rows that stay."""
-    done = "was left in the strain"
+def _take_off_slack(test: MeasuredTest, wanted: bool) -> None:
+    """Takes off the strain before a specimen tightened, and its rows, where there is such; tells of it."""
+    found = slack_of(test.strain, test.stress_mpa)
+    if found is None:
+        return
+    rows, slack = found
     if wanted:
-        done = "was taken off"
-        kept = np.arange(len(curve.strain)) >= rows
-        curve.strain = curve.strain - slack
-        keep(curve, kept, "left out the rows before the specimen tightened")
-        raw = rows_of(raw, kept)
-    curve.warnings.append(
+        test.strain = test.strain - slack
+        kept = np.arange(len(test)) >= rows
+        keep(test, kept, "left out the rows before the specimen tightened")
+    test.warnings.append(
         Caveat(
             "slack",
-            f"the load stays at zero to a strain of {slack:.3g}, as if the specimen were slack; that {done}",
+            f"the load stays at zero to a strain of {slack:.3g}, as if the specimen were slack; that "
+            f"{'was taken off' if wanted else 'was left in the strain'}",
             "if the strain before was the specimen's own, say --toe=off",
         )
     )
-    return raw
 
 
 def slack_of(strain: Array, stress: Array) -> tuple[int, float] | None:
@@ -1628,8 +1626,7 @@ def _take_loading(test: MeasuredTest) -> None:
 
     Unloading, reloading to strains that were reached before, and pauses at the turns are none.
     """
-    curve = test.curve
-    strain, stress = curve.strain, curve.stress_mpa
+    strain, stress = test.strain, test.stress_mpa
     loading, reloading = _loading_branches(strain, test.turns)
     kept = int(np.count_nonzero(loading))
     if kept < MINIMUM_POINTS:
@@ -1643,15 +1640,15 @@ def _take_loading(test: MeasuredTest) -> None:
         if (strain[order] < 0).any() and (strain[order] > 0).any():
             # Cycles to both sides: an elastic law asks for no order, and averaging wants a rising one.
             order = order[np.argsort(strain[order], kind="stable")]
-        curve.strain, curve.stress_mpa = strain[order], stress[order]
+        test.strain, test.stress_mpa = strain[order], stress[order]
         if test.time is not None:
             test.time = test.time[order]
         furthest = float(strain[order][np.abs(strain[order]).argmax()])
-        curve.steps.append(
+        test.steps.append(
             f"took the first loading to every strain, to {furthest:.4g} ({dropped} points dropped)"
         )
         also = ", reloading to strains reached before" if reloading.any() else ""
-        curve.warnings.append(
+        test.warnings.append(
             Caveat(
                 "unloading left out",
                 f"{dropped} points of unloading{also} and pauses were left out, of {len(strain)}"
@@ -1709,7 +1706,7 @@ def _take_window(test: MeasuredTest, low: float | None, high: float | None) -> N
     ends += [f"up to {high:g}"] if high is not None else []
     said = " ".join(ends)
     low, high = (-np.inf if low is None else low), (np.inf if high is None else high)
-    strain = test.curve.strain
+    strain = test.strain
     inside = (strain >= low) & (strain <= high)
     text = f"took the strains {said}"
     if not isinstance(test.programme, Uniaxial):
@@ -1724,9 +1721,7 @@ def _take_window(test: MeasuredTest, low: float | None, high: float | None) -> N
         raise InputError(
             f"--window leaves {np.count_nonzero(inside)} points; a test needs at least {MINIMUM_POINTS}"
         )
-    keep(test.curve, inside, text)
-    if test.time is not None:
-        test.time = test.time[inside]
+    keep(test, inside, text)
     test.turns = [turn for turn in test.turns if turn < len(test) - 1]
 
 
@@ -1743,26 +1738,25 @@ def _tell_settings(
     test: MeasuredTest, raw: RawCurve, settings: Mapping[str, float], law: Law
 ) -> None:
     """Rate and temperature of a law that asks for them: as the user says, the file, or its time."""
-    curve = test.curve
     for name, unit in (("rate", "1/s"), ("temperature", "°C")):
         if name not in test.programme.channels:
             continue
         if name in settings:
             value, source, assumed = settings[name], "as given", ""
         elif name == "rate":
-            value, source, assumed = rate_of(raw, curve.conditions.get(name))
+            value, source, assumed = rate_of(raw, test.conditions.get(name))
         else:
-            value, source, assumed = temperature_of(curve.conditions.get(name))
+            value, source, assumed = temperature_of(test.conditions.get(name))
         setattr(test, name, value)
         if name == "temperature" and _is_room_in_kelvin(value, law):
-            curve.warnings.append(
+            test.warnings.append(
                 Caveat(
                     "temperature in kelvin?",
                     f"its temperature is {value:.4g} °C, which is room temperature in kelvin",
                     "if it is in kelvin, give it in °C, or with its unit, 293 K",
                 )
             )
-        curve.steps.append(f"{name} {value:.4g} {unit} ({source})")
+        test.steps.append(f"{name} {value:.4g} {unit} ({source})")
         if assumed:
-            curve.assumed.append(assumed)
-        curve.conditions[name] = f"{value:.4g} {unit}"
+            test.assumed.append(assumed)
+        test.conditions[name] = f"{value:.4g} {unit}"

@@ -328,7 +328,7 @@ def load_records(
                 progress(done, total)
         if len(errors) == bad and record.apart:
             paths |= {len(found) + i: record.files[0].path for i in range(len(tests))}
-            found += [MeasuredRecord(test.curve.name, [test]) for test in tests]
+            found += [MeasuredRecord(test.name, [test]) for test in tests]
         elif len(errors) == bad:
             found.append(MeasuredRecord(record.name, tests))
     names = collections.Counter(record.name for record in found)
@@ -360,7 +360,7 @@ def load_test(
     for raw in raws:
         try:
             if is_curve:
-                tests.append(MeasuredTest(programme, clean(raw, target, cleaning)))
+                tests.append(clean(raw, target, cleaning))
                 continue
             assert target.law is not None
             tests.append(measured_test(raw, programme, target.law, file.settings, cleaning))
@@ -399,7 +399,7 @@ def measured_records(
         ]
         if not tests:
             raise InputError("no test given")
-        return [MeasuredRecord("+".join(dict.fromkeys(test.curve.name for test in tests)), tests)]
+        return [MeasuredRecord("+".join(dict.fromkeys(test.name for test in tests)), tests)]
     if stress is not None:
         if len(set(law.tests)) > 1:
             raise InputError(
@@ -407,7 +407,7 @@ def measured_records(
                 f"tfmat.identify({{'{law.tests[0]}': (strain, stress), ...}})"
             )
         tests = _tests(law.tests[0], (given, stress), law, reading, cleaning)
-        return [MeasuredRecord(tests[0].curve.name, tests)]
+        return [MeasuredRecord(tests[0].name, tests)]
     return records_of_files(given, CurveTarget.of_tests(law), law, reading, cleaning)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,12 +26,9 @@ from tfmat.records.programmes import (
     secant_range,
 )
 from tfmat.records.reading import RawCurve, is_stretch
-from tfmat.records.record import Caveat, CurveTarget, MeasuredCurve, drift_of_middle, half_cycles
+from tfmat.records.record import Caveat, CurveTarget, MeasuredTest, drift_of_middle, half_cycles
 from tfmat.records.tables import MINIMUM_POINTS, STRAIN_UNITS, STRESS_UNITS
 from tfmat.records.tensile import elastic_line, engineering_stress, stretch_of
-
-if TYPE_CHECKING:
-    from tfmat.records.record import MeasuredTest
 
 # --------------------------------------------------------------------------------------------------
 # Is this a curve of the kind that the law is for, and in the right units? If not, which unit or law would explain it.
@@ -73,7 +69,7 @@ class _Measured:
     end: float
 
 
-def check_magnitude(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> str:
+def check_magnitude(curve: MeasuredTest, target: CurveTarget, raw: RawCurve) -> str:
     """Adds a caveat where the curve cannot be what the law is for; returns what it says, or '', for an error.
 
     Args:
@@ -96,7 +92,7 @@ def check_magnitude(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) ->
     )
 
 
-def _measure(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> _Measured | None:
+def _measure(curve: MeasuredTest, target: CurveTarget, raw: RawCurve) -> _Measured | None:
     measures = target.strain_measure or "", target.stress_measure or ""
     load = engineering_stress(curve.strain, curve.stress_mpa, measures)
     if measures == ("true", "true") and "true" not in (raw.strain_measure, raw.stress_measure):
@@ -134,7 +130,7 @@ def _measure(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> _Measu
     return _Measured(modulus, min(error, 1.0), strength, end)
 
 
-def _check_rubber(curve: MeasuredCurve, raw: RawCurve) -> str:
+def _check_rubber(curve: MeasuredTest, raw: RawCurve) -> str:
     strength, end = float(np.max(raw.stress_mpa)), float(np.max(raw.strain))
     loaded = np.flatnonzero((raw.stress_mpa >= _SECANT_AT * strength) & (raw.strain > 0))
     low, high = _RUBBER_STRAIN
@@ -153,7 +149,7 @@ def _check_rubber(curve: MeasuredCurve, raw: RawCurve) -> str:
 
 
 def _check_kind(
-    curve: MeasuredCurve, law: Law, raw: RawCurve, measured: _Measured, expectation: Expectation
+    curve: MeasuredTest, law: Law, raw: RawCurve, measured: _Measured, expectation: Expectation
 ) -> str:
     """A tension test under a law of shear, or the other way round, where its columns or modulus say so."""
     if expectation is METAL and raw.is_shear:
@@ -187,7 +183,7 @@ def _is_metal(measured: _Measured) -> bool:
 
 
 def _check_material(
-    curve: MeasuredCurve, raw: RawCurve, measured: _Measured, expectation: Expectation
+    curve: MeasuredTest, raw: RawCurve, measured: _Measured, expectation: Expectation
 ) -> str:
     """Units that make it a curve of its material where it is none, or where the file speaks for them."""
     now = expectation.distance(measured.modulus, measured.strength, measured.end)
@@ -261,7 +257,7 @@ def _check_material(
     return text
 
 
-def _is_too_ductile(curve: MeasuredCurve, measured: _Measured) -> bool:
+def _is_too_ductile(curve: MeasuredTest, measured: _Measured) -> bool:
     """Whether a modulus of magnesium or tin comes with an elongation and a strength that neither has."""
     soft = measured.modulus < _SOFT_MPA and measured.strength > _STRONGER_THAN_TIN_MPA
     return "stress in MPa" in curve.assumed and soft and curve.strain[-1] > _DUCTILE
@@ -305,7 +301,7 @@ def _in_units(measured: _Measured, stress: str, strain: str) -> tuple[float, flo
     )
 
 
-def _check_law(curve: MeasuredCurve, law: Law) -> str:
+def _check_law(curve: MeasuredTest, law: Law) -> str:
     """A modulus that no curve of the law has, for laws of whose material nothing is known."""
     loaded = np.flatnonzero(curve.stress_mpa >= _SECANT_AT * curve.stress_mpa.max())
     strain = float(curve.strain[loaded[0]])
@@ -372,7 +368,7 @@ def _is_assumed(raw: RawCurve) -> bool:
     return "strain in mm/mm" in raw.assumed
 
 
-def check_test(test: "MeasuredTest", raw: RawCurve, law: Law) -> None:
+def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
     """Adds caveats to a test; raises InputError for one of another kind than it is said to be."""
     if (
         "strain" in raw.sure_units
@@ -395,13 +391,13 @@ def check_test(test: "MeasuredTest", raw: RawCurve, law: Law) -> None:
         _warn(test, Caveat("unit of the stress assumed", text, "say --stress_unit"))
 
 
-def _warn(test: "MeasuredTest", caveat: Caveat) -> None:
-    if all(caveat.kind != other.kind for other in test.curve.warnings):
-        test.curve.warnings.append(caveat)
+def _warn(test: MeasuredTest, caveat: Caveat) -> None:
+    if all(caveat.kind != other.kind for other in test.warnings):
+        test.warnings.append(caveat)
 
 
-def _check_size(test: "MeasuredTest", raw: RawCurve, law: Law) -> None:
-    largest = float(np.abs(test.curve.strain).max())
+def _check_size(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
+    largest = float(np.abs(test.strain).max())
     limit = _LARGEST_STRETCH if law.strain_measure == "engineering" else _LARGEST_STRAIN
     if largest > limit and _is_assumed(raw):
         raise InputError(
@@ -409,9 +405,9 @@ def _check_size(test: "MeasuredTest", raw: RawCurve, law: Law) -> None:
         )
 
 
-def _check_direction(test: "MeasuredTest", law: Law) -> None:
+def _check_direction(test: MeasuredTest, law: Law) -> None:
     """Compression under the name of tension, and the other way round."""
-    programme, strain = test.programme, test.curve.strain
+    programme, strain = test.programme, test.strain
     low, high = float(strain.min()), float(strain.max())
     if isinstance(programme, Compression):
         if high > -low:
@@ -425,7 +421,7 @@ def _check_direction(test: "MeasuredTest", law: Law) -> None:
             raise InputError(
                 f"its strain goes to {low:.3g}, which is compression, and it is called {programme.name}; {advice}"
             )
-        test.curve.steps.append(f"holds compression too, to strain {low:.3g}")
+        test.steps.append(f"holds compression too, to strain {low:.3g}")
     elif _drives_one_loading(programme) and -low > high:
         raise InputError(
             f"its strain goes to {low:.3g}, which is compression, and a test {programme.name} is tension; give "
@@ -437,8 +433,8 @@ def _drives_one_loading(programme: Programme) -> bool:
     return programme.drives == "strain" and "cycles" not in {s.name for s in programme.settings}
 
 
-def _check_cycles(test: "MeasuredTest") -> None:
-    curve, turns = test.curve, test.turns
+def _check_cycles(test: MeasuredTest) -> None:
+    turns = test.turns
     if not turns:
         what = (
             "isotropic hardening and backstresses"
@@ -449,7 +445,7 @@ def _check_cycles(test: "MeasuredTest") -> None:
             test,
             Caveat(
                 NO_UNLOADING,
-                f"its strain never turns: it is one loading to {curve.strain[-1]:.3g}, which cannot tell {what} apart",
+                f"its strain never turns: it is one loading to {test.strain[-1]:.3g}, which cannot tell {what} apart",
                 f"measure {test.programme.title}; for one loading choose a law of one loading, e.g. --law="
                 f"{'hahn_tsai' if test.programme.mode == 'shear' else 'voce'}",
                 blocks=True,
@@ -457,11 +453,11 @@ def _check_cycles(test: "MeasuredTest") -> None:
         )
         return
     number = half_cycles(turns)
-    ends = curve.strain[turns]
-    curve.steps.append(
+    ends = test.strain[turns]
+    test.steps.append(
         f"{number} half cycles: the strain turns {len(turns)} times, between {ends.min():.4g} and {ends.max():.4g}"
     )
-    drift, amplitude = drift_of_middle(curve.strain, turns)
+    drift, amplitude = drift_of_middle(test.strain, turns)
     if abs(drift) > _DRIFT * amplitude > 0:
         _warn(
             test,
@@ -474,7 +470,7 @@ def _check_cycles(test: "MeasuredTest") -> None:
         )
 
 
-def _check_hold(test: "MeasuredTest") -> None:
+def _check_hold(test: MeasuredTest) -> None:
     settings = test.settings
     if settings.get("hold", 0.0) <= 0 or np.ptp(test.response) == 0:
         raise InputError(
@@ -483,11 +479,11 @@ def _check_hold(test: "MeasuredTest") -> None:
         )
 
 
-def _check_stiffness(test: "MeasuredTest", law: Law) -> None:
+def _check_stiffness(test: MeasuredTest, law: Law) -> None:
     """A stiffness at the start that the law has nowhere in its ranges."""
     if test.programme.drives != "strain":
         return
-    strain, stress = test.curve.strain, test.curve.stress_mpa
+    strain, stress = test.strain, test.stress_mpa
     away = np.abs(stress) >= _SHARE * np.abs(stress).max()
     at = int((away & (strain != 0)).argmax())
     if strain[at] == 0 or stress[at] == 0:

@@ -1185,7 +1185,7 @@ class RawCurve:
         (called epsilon without indices: probably gamma, perhaps not), or None where nothing is said.
       steps: what was done, in words.
       assumed: what was assumed and not read, in short.
-      conditions: what head and file name say of the test, see `MeasuredCurve`.
+      conditions: what head and file name say of the test, see `MeasuredTest`.
       us_unit_hints: what speaks for US units where the stress has none, in words.
       is_shear: its columns are called shear, gamma or tau.
       time: [points], s, where it was asked for and the file tells it.

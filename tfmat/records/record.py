@@ -46,49 +46,6 @@ def reasons_not_to_use(caveats: Iterable[Caveat]) -> list[str]:
     return list(dict.fromkeys(caveat.kind for caveat in caveats if caveat.blocks))
 
 
-@dataclasses.dataclass
-class MeasuredCurve:
-    """A cleaned curve in the law's own strain and stress.
-
-    Attributes:
-      name: for reports.
-      strain: [points], -, rising, within the trained range; stress_mpa: [points], MPa.
-      steps: what was done to it, in words, in order.
-      warnings: what should make the reader of an answer careful; one that blocks forbids the use of any answer.
-      assumed: what was assumed and not read, in short ("stress in MPa"), to be shown wherever the answer is.
-      conditions: what head and file name say of the test: `specimen`, `temperature`, `direction`, `rate`, and such.
-      tensile: the properties of a tension test of a metal that need no law; None for other tests.
-      toe: strain that slack or seating adds before the elastic part, -; 0 where none was found.
-      toe_removed: the toe was taken off the strain.
-      strain_error: of the points, where the strain is coarse or noisy.
-    """
-
-    name: str
-    strain: Array
-    stress_mpa: Array
-    steps: list[str] = dataclasses.field(default_factory=list)
-    warnings: list[Caveat] = dataclasses.field(default_factory=list)
-    assumed: list[str] = dataclasses.field(default_factory=list)
-    conditions: dict[str, str] = dataclasses.field(default_factory=dict)
-    tensile: TensileProperties | None = None
-    toe: float = 0.0
-    toe_removed: bool = False
-    strain_error: StrainError = dataclasses.field(default_factory=StrainError)
-
-    @classmethod
-    def of(cls, raw: RawCurve) -> "MeasuredCurve":
-        """A curve as it was read, before anything is done to it."""
-        strain, stress = np.asarray(raw.strain), np.asarray(raw.stress_mpa)
-        return cls(
-            raw.name,
-            strain,
-            stress,
-            list(raw.steps),
-            assumed=list(raw.assumed),
-            conditions=dict(raw.conditions),
-        )
-
-
 # --------------------------------------------------------------------------------------------------
 # The way that a test was driven: turning points, measured points averaged along it, the settings of its programme.
 #
@@ -356,35 +313,67 @@ _BY_CHANCE = 2.0
 
 @dataclasses.dataclass
 class MeasuredTest:
-    """One test as it was measured.
+    """One test as it was measured, in the law's measures.
 
     Attributes:
+      name: for reports.
+      strain: [points], -, in the order of measurement; of one rising loading rising, within the trained range.
+      stress_mpa: [points], MPa.
       programme: what kind of test it is.
-      curve: name, strain and stress in the law's measures, in the order in which they were measured, steps, warnings.
+      steps: what was done to it, in words, in order.
+      warnings: what should make the reader of an answer careful; one that blocks forbids the use of any answer.
+      assumed: what was assumed and not read, in short ("stress in MPa"), to be shown wherever the answer is.
+      conditions: what head and file name say of the test: `specimen`, `temperature`, `direction`, `rate`, and such.
+      tensile: the properties of a tension test of a metal that need no law; None for other tests.
+      toe: strain that slack or seating adds before the elastic part, -; 0 where none was found.
+      toe_removed: the toe was taken off the strain.
+      strain_error: of the points, where the strain is coarse or noisy.
       time: [points], s, from the first point on; None where the law asks for none.
       rate: 1/s; temperature: °C; None where the law asks for none.
       turns: points where the driven strain or stress turns, the beginning and the end left out.
     """
 
-    programme: Programme
-    curve: MeasuredCurve
+    name: str
+    strain: Array
+    stress_mpa: Array
+    programme: Programme = dataclasses.field(default_factory=Monotonic)
+    steps: list[str] = dataclasses.field(default_factory=list)
+    warnings: list[Caveat] = dataclasses.field(default_factory=list)
+    assumed: list[str] = dataclasses.field(default_factory=list)
+    conditions: dict[str, str] = dataclasses.field(default_factory=dict)
+    tensile: TensileProperties | None = None
+    toe: float = 0.0
+    toe_removed: bool = False
+    strain_error: StrainError = dataclasses.field(default_factory=StrainError)
     time: Array | None = None
     rate: float | None = None
     temperature: float | None = None
     turns: list[int] = dataclasses.field(default_factory=list)
 
+    @classmethod
+    def of(cls, raw: RawCurve) -> "MeasuredTest":
+        """A test as it was read, before anything is done to it."""
+        return cls(
+            raw.name,
+            np.asarray(raw.strain),
+            np.asarray(raw.stress_mpa),
+            steps=list(raw.steps),
+            assumed=list(raw.assumed),
+            conditions=dict(raw.conditions),
+        )
+
     def __len__(self) -> int:
-        return len(self.curve.strain)
+        return len(self.strain)
 
     @property
     def driven(self) -> Array:
         """The strain (-) or the stress (MPa) that the machine drove, [points]."""
-        return self.curve.strain if self.programme.drives == "strain" else self.curve.stress_mpa
+        return self.strain if self.programme.drives == "strain" else self.stress_mpa
 
     @property
     def response(self) -> Array:
         """The stress (MPa) or the strain (-) that answered, [points]."""
-        return self.curve.stress_mpa if self.programme.drives == "strain" else self.curve.strain
+        return self.stress_mpa if self.programme.drives == "strain" else self.strain
 
     @property
     def history(self) -> History:
@@ -461,9 +450,9 @@ class MeasuredRecord:
     own_warnings: list[Caveat] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(cls, curve: MeasuredCurve) -> "MeasuredRecord":
-        """The record of one rising loading."""
-        return cls(curve.name, [MeasuredTest(Monotonic(), curve)])
+    def of(cls, test: MeasuredTest) -> "MeasuredRecord":
+        """The record of one test."""
+        return cls(test.name, [test])
 
     def noted(self, steps: Sequence[str], warnings: Sequence[Caveat]) -> "MeasuredRecord":
         """The record with more steps and warnings of the whole."""
@@ -474,10 +463,10 @@ class MeasuredRecord:
         )
 
     @property
-    def curve(self) -> MeasuredCurve | None:
+    def curve(self) -> MeasuredTest | None:
         """The only test of a record of one rising loading; None for other records."""
         (first, *others) = self.tests
-        return first.curve if isinstance(first.programme, Monotonic) and not others else None
+        return first if isinstance(first.programme, Monotonic) and not others else None
 
     @property
     def tensile(self) -> TensileProperties | None:
@@ -521,7 +510,7 @@ class MeasuredRecord:
     @property
     def steps(self) -> list[str]:
         """The steps of cleaning, in words; of several tests each with its name."""
-        of_tests = [self._said(test, step) for test in self.tests for step in test.curve.steps]
+        of_tests = [self._said(test, step) for test in self.tests for step in test.steps]
         return [*of_tests, *self.own_steps]
 
     @property
@@ -530,33 +519,33 @@ class MeasuredRecord:
         of_tests = [
             dataclasses.replace(caveat, text=self._said(test, caveat.text))
             for test in self.tests
-            for caveat in test.curve.warnings
+            for caveat in test.warnings
         ]
         return [*of_tests, *self.own_warnings]
 
     def _said(self, test: MeasuredTest, text: str) -> str:
-        return f"{test.curve.name}: {text}" if len(self.tests) > 1 else text
+        return f"{test.name}: {text}" if len(self.tests) > 1 else text
 
     @property
     def assumed(self) -> list[str]:
         """Assumptions about what was not read, each once."""
-        return list(dict.fromkeys(text for test in self.tests for text in test.curve.assumed))
+        return list(dict.fromkeys(text for test in self.tests for text in test.assumed))
 
     @property
     def conditions(self) -> dict[str, str]:
         """The conditions that all tests say alike."""
-        first, *others = (test.curve.conditions for test in self.tests)
+        first, *others = (test.conditions for test in self.tests)
         return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
 
     @property
     def strain(self) -> Array:
         """The strain of all tests, one after the other, [points]."""
-        return np.concatenate([test.curve.strain for test in self.tests])
+        return np.concatenate([test.strain for test in self.tests])
 
     @property
     def stress_mpa(self) -> Array:
         """The stress of all tests, one after the other, [points]."""
-        return np.concatenate([test.curve.stress_mpa for test in self.tests])
+        return np.concatenate([test.stress_mpa for test in self.tests])
 
     @property
     def largest_mpa(self) -> float:
@@ -578,35 +567,31 @@ def without_excess(test: MeasuredTest) -> MeasuredTest:
     """A test of at most `MOST_POINTS` points."""
     if len(test) <= MOST_POINTS:
         return test
-    found, turns = at_points(test, MOST_POINTS)
-    steps = [
-        *test.curve.steps,
-        f"averaged {len(test)} points to {len(found['strain'])} along the way of the test; turning points are kept",
-    ]
-    curve = dataclasses.replace(
-        test.curve, strain=found["strain"], stress_mpa=found["stress"], steps=steps
-    )
-    return dataclasses.replace(test, curve=curve, time=found.get("time"), turns=turns)
+    found = at_points(test, MOST_POINTS)
+    said = f"averaged {len(test)} points to {len(found)} along the way of the test; turning points are kept"
+    return dataclasses.replace(found, steps=[*test.steps, said])
 
 
-def at_points(test: MeasuredTest, most: int) -> tuple[dict[str, Array], list[int]]:
-    """Strain, stress and time of a test on at most `most` points along its way, and which of them are turns.
+def at_points(test: MeasuredTest, most: int) -> MeasuredTest:
+    """The same test on at most `most` points along its way.
 
     Neighbours of one rising loading are averaged, as many at each point.
     """
     if isinstance(test.programme, Monotonic):
         starts = np.arange(0, len(test), -(-len(test) // most))
         count = np.diff([*starts, len(test)])
-        return {
-            name: np.add.reduceat(values, starts) / count
-            for name, values in (("strain", test.curve.strain), ("stress", test.curve.stress_mpa))
-        }, []
+        strain, stress = (
+            np.add.reduceat(values, starts) / count for values in (test.strain, test.stress_mpa)
+        )
+        return dataclasses.replace(test, strain=strain, stress_mpa=stress, time=None, turns=[])
     cells = cells_of(test, most)
-    arrays = {"strain": test.curve.strain, "stress": test.curve.stress_mpa}
-    if test.time is not None:
-        arrays["time"] = test.time
-    turns = [new for new, old in cells.kept if old in set(test.turns)]
-    return {name: cells.of(values) for name, values in arrays.items()}, turns
+    return dataclasses.replace(
+        test,
+        strain=cells.of(test.strain),
+        stress_mpa=cells.of(test.stress_mpa),
+        time=None if test.time is None else cells.of(test.time),
+        turns=[new for new, old in cells.kept if old in set(test.turns)],
+    )
 
 
 def cells_of(test: MeasuredTest, most: int) -> Cells:
@@ -616,16 +601,7 @@ def cells_of(test: MeasuredTest, most: int) -> Cells:
 
 def coarse(tests: Sequence[MeasuredTest], most: int) -> list[MeasuredTest]:
     """The same tests, each on at most `most` points, for searches that need not see all of them."""
-    found = []
-    for test in tests:
-        if len(test) > most:
-            arrays, turns = at_points(test, most)
-            curve = dataclasses.replace(
-                test.curve, strain=arrays["strain"], stress_mpa=arrays["stress"]
-            )
-            test = dataclasses.replace(test, curve=curve, time=arrays.get("time"), turns=turns)
-        found.append(test)
-    return found
+    return [at_points(test, most) if len(test) > most else test for test in tests]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -740,7 +716,7 @@ def record_features(
             caveats.append(
                 Caveat(
                     "test unknown to the network",
-                    f"the network has no place for {test.curve.name}, a test {test.programme.name}",
+                    f"the network has no place for {test.name}, a test {test.programme.name}",
                     "its answer does not know of that test; take that of least squares",
                 )
             )
@@ -752,7 +728,7 @@ def record_features(
                 history, response = onto_points(test, form.programmes[slot], form.points)
                 valid = np.ones(response.shape, bool)
         except InputError as error:
-            caveats.append(Caveat("beyond the trained tests", f"{test.curve.name}: {error}"))
+            caveats.append(Caveat("beyond the trained tests", f"{test.name}: {error}"))
             continue
         free.remove(slot)
         beyond = settings_beyond(form.programmes[slot], test.settings)
@@ -772,7 +748,7 @@ def record_features(
             caveats.append(
                 Caveat(
                     "beyond the trained tests",
-                    f"{test.curve.name} is unlike the tests that the network was trained on: {', '.join(beyond)}",
+                    f"{test.name} is unlike the tests that the network was trained on: {', '.join(beyond)}",
                     "take the values of least squares, or train with wider --config.test_ranges",
                 )
             )

@@ -12,7 +12,7 @@ from tfmat.cli.main import main
 from tfmat.identification.answers import Identification, Value
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve
-from tfmat.records.record import Caveat, MeasuredCurve, MeasuredRecord
+from tfmat.records.record import Caveat, MeasuredRecord, MeasuredTest
 
 SOLVERS = "abaqus,ls_dyna,ansys,calculix,code_aster"
 
@@ -44,7 +44,7 @@ def _identification(name, **changes):
     law = find_law("voce")
     values = dict(zip(("E", "sigma0", "Q", "b"), (200e3, 300.0, 250.0, 12.0), strict=True))
     found = {p.name: Value(values[p.name], p.unit, "least_squares") for p in law.parameters}
-    curve = MeasuredCurve(name, np.linspace(0, 0.1, 50), np.linspace(0, 500, 50))
+    curve = MeasuredTest(name, np.linspace(0, 0.1, 50), np.linspace(0, 500, 50))
     labels = law.to_labels([[*values.values()]])[0]
     record = MeasuredRecord.of(curve)
     answer = Identification(record, law, "least_squares", found, {}, {}, [], labels)

@@ -13,7 +13,7 @@ from tfmat.identification.sampling import sample
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials import find_law
 from tfmat.records.laboratory import specimen_strain
-from tfmat.records.record import MeasuredCurve, MeasuredRecord
+from tfmat.records.record import MeasuredRecord, MeasuredTest
 from tfmat.records.simulation import CurveSettings
 from tfmat_tests.identification.sampling_test import guesses, simulated
 from tfmat_tests.specimens.forward_test import write_bar_law
@@ -113,7 +113,7 @@ def share_inside(misfit, count, law, samples=500):
         stress = many.law.stress(own, parameters) + noise
         fitted = fit(many.law, strain, stress, valid)
     tests = [
-        MeasuredTests.of(MeasuredRecord.of(MeasuredCurve("a", e[there], s[there])))
+        MeasuredTests.of(MeasuredRecord.of(MeasuredTest("a", e[there], s[there])))
         for e, s, there in zip(strain, stress, valid, strict=True)
     ]
     draws = guesses(fitted, 2 * samples)
@@ -159,7 +159,7 @@ def records(law):
     stress = law.label_stress(strain[None], labels)
     stress = stress + rng.normal(0.0, 1.2, stress.shape)
     return labels, [
-        MeasuredTests.of(MeasuredRecord.of(MeasuredCurve("a", strain, row))) for row in stress
+        MeasuredTests.of(MeasuredRecord.of(MeasuredTest("a", strain, row))) for row in stress
     ]
 
 

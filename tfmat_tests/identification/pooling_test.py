@@ -14,7 +14,7 @@ from tfmat.materials import History, find_law
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import measured_records, write_example_curve
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.record import Caveat, MeasuredCurve, MeasuredRecord
+from tfmat.records.record import Caveat, MeasuredRecord, MeasuredTest
 from tfmat_tests.records.files import load_measured_curves
 
 MODULI = (4600.0, 5000.0, 5500.0)
@@ -177,7 +177,7 @@ def voce_specimens(values, noise=1.0):
     strain = np.concatenate([np.linspace(1e-5, 0.003, 40), np.linspace(0.0031, 0.15, 160)])
     stress = source.law.stress(np.tile(strain, (len(values), 1)), values)
     stress = stress + noise * random.standard_normal(stress.shape)
-    curves = [MeasuredCurve(str(i), strain, s) for i, s in enumerate(stress)]
+    curves = [MeasuredTest(str(i), strain, s) for i, s in enumerate(stress)]
     return identify(source, [MeasuredRecord.of(curve) for curve in curves])
 
 

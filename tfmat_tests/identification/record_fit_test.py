@@ -21,7 +21,7 @@ from tfmat.materials import find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
 from tfmat.records.cleaning import clean
 from tfmat.records.reading import RawCurve, ReadingOptions
-from tfmat.records.record import MeasuredCurve, MeasuredRecord
+from tfmat.records.record import MeasuredRecord, MeasuredTest
 from tfmat.records.simulation import CurveSettings, Simulator, split_features
 from tfmat_tests.records.files import load_file
 
@@ -30,7 +30,7 @@ LENGTHS = ((0.2, 150), (1.0, 60), (0.05, 25), (0.6, 700))
 
 
 def best_fit(law, strain, stress) -> BestFit:
-    return fit_record(law, MeasuredRecord.of(MeasuredCurve("a", strain, stress))).best
+    return fit_record(law, MeasuredRecord.of(MeasuredTest("a", strain, stress))).best
 
 
 def measured(law_name: str, seed: int = 3) -> list[MeasuredRecord]:
@@ -47,7 +47,7 @@ def measured(law_name: str, seed: int = 3) -> list[MeasuredRecord]:
         labels = random.uniform(0.2, 0.8, (1, len(law.identified)))
         stress = law.stress(strain[None], law.from_labels(labels))[0]
         stress += random.normal(0, 1.0, points)
-        curves.append(MeasuredRecord.of(MeasuredCurve(f"{points} points", strain, stress)))
+        curves.append(MeasuredRecord.of(MeasuredTest(f"{points} points", strain, stress)))
     return curves
 
 
@@ -207,7 +207,7 @@ def test_a_better_law_is_named_only_with_parameters_inside_its_ranges():
     for strength, named in ((800.0, True), (3500.0, False)):
         stress = swift.stress(strain[None], np.array([[200e3, strength, 0.002, 0.25]]))[0]
         noisy = stress + np.random.default_rng(0).normal(0, 1, 150)
-        record, law = MeasuredRecord.of(MeasuredCurve("a", strain, noisy)), find_law("voce")
+        record, law = MeasuredRecord.of(MeasuredTest("a", strain, noisy)), find_law("voce")
         better = better_law(law, fit_record(law, record))
         assert (better is not None and better[0] == "swift") == named
 

@@ -94,7 +94,7 @@ def test_a_window_takes_a_test_to_where_its_strain_leaves_it(tmp_path):
     stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
     path = saved(tmp_path, "true strain,true stress", strain, stress)
     (test,) = windowed(LAW, ",0.006", path)
-    assert any("its strain leaves the window, up to 0.006" in step for step in test.curve.steps)
+    assert any("its strain leaves the window, up to 0.006" in step for step in test.steps)
     (test,) = windowed(LAW, "-0.006,0.006", path)
     last = int((strain > 0.006).argmax())
     np.testing.assert_allclose(test.driven, strain[:last], atol=1e-8)
@@ -154,7 +154,7 @@ def test_a_stretch_that_is_called_strain(tmp_path):
     assert "--strain_unit=stretch" in refused(OGDEN, f"uniaxial={read}")
     given = only(OGDEN, f"uniaxial={path}", strain_unit="-")
     assert "stretch and not strain" not in given.assumed
-    assert "stretch?" in [caveat.kind for caveat in given.tests[0].curve.warnings]
+    assert "stretch?" in [caveat.kind for caveat in given.tests[0].warnings]
     zero = rubber(tmp_path, -2, "stress,stretch")
     text = pathlib.Path(zero).read_text().splitlines()
     strains = [f"{p},{float(s) - 1:.6g}" for p, s in (line.split(",") for line in text[1:])]
@@ -262,9 +262,9 @@ def test_of_rubber_in_cycles_the_first_loading_to_every_strain_counts(tmp_path, 
     at_rest = 1.0 if header.startswith("stretch") else 0.0
     record = only(OGDEN, f"uniaxial={saved(tmp_path, header, strain + at_rest, stress)}")
     (test,) = record.tests
-    shape = neo_hookean(test.curve.strain) / 0.4
-    assert float(shape @ test.curve.stress_mpa / (shape @ shape)) == pytest.approx(0.4, rel=1e-3)
-    assert test.curve.strain.max() == pytest.approx(max(cycles["peaks"]), rel=0.01)
+    shape = neo_hookean(test.strain) / 0.4
+    assert float(shape @ test.stress_mpa / (shape @ shape)) == pytest.approx(0.4, rel=1e-3)
+    assert test.strain.max() == pytest.approx(max(cycles["peaks"]), rel=0.01)
     (caveat,) = record.warnings
     assert caveat.kind == "unloading left out"
     assert "reloading to strains reached before" in caveat.text
@@ -283,7 +283,7 @@ def test_a_wild_cell_and_blank_strains_of_rubber(tmp_path):
     strain[50:] = np.nan
     blank = only(OGDEN, f"uniaxial={saved(tmp_path, 'strain,stress (MPa)', strain, stress)}")
     assert [caveat.kind for caveat in blank.warnings] == ["strain not measured to the end"]
-    assert blank.tests[0].curve.strain.max() == pytest.approx(strain[49])
+    assert blank.tests[0].strain.max() == pytest.approx(strain[49])
 
 
 def test_a_column_called_compressive_is_compression(tmp_path):
@@ -314,7 +314,7 @@ def test_a_machine_s_travel_is_warned_about_where_the_law_has_a_modulus(tmp_path
     path = saved(tmp_path, "Stroke (mm),stress (MPa)", 50 * strain, stress)
     test = "uniaxial" if law == "ogden" else "cyclic"
     record = only(find_law(law), f"{test}={path}", gauge_length=50.0)
-    kinds = [caveat.kind for caveat in record.tests[0].curve.warnings]
+    kinds = [caveat.kind for caveat in record.tests[0].warnings]
     assert ("strain of the crosshead" in kinds) == (law != "ogden")
 
 

@@ -63,7 +63,7 @@ def load_measured_curves(
 def load_file(path, target: CurveTarget, options=None, cleaning=None) -> list[MeasuredRecord]:
     """The curves of a file that can be read."""
     tests = load_test(TestFile("monotonic", str(path)), target, options, cleaning)
-    return [MeasuredRecord(test.curve.name, [test]) for test in tests]
+    return [MeasuredRecord(test.name, [test]) for test in tests]
 
 
 def load_measured_curve(path, target: CurveTarget, options=None) -> MeasuredRecord:

@@ -161,7 +161,7 @@ def test_a_room_s_temperature_in_kelvin_is_asked_about(tmp_path, name, text, cel
     assert not errors
     (test,) = record.tests
     assert test.temperature == pytest.approx(celsius)
-    assert any("kelvin" in str(caveat) for caveat in test.curve.warnings) == asked
+    assert any("kelvin" in str(caveat) for caveat in test.warnings) == asked
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Measured tests on a network's points: a simulated record, measured and put back, is the record again."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from tfmat.materials.registry import find_law
 from tfmat.records.cleaning import measured_test
 from tfmat.records.programmes import Monotonic, programme_class
 from tfmat.records.reading import Measure, RawCurve
-from tfmat.records.record import MeasuredCurve, MeasuredRecord, MeasuredTest, record_features
+from tfmat.records.record import MeasuredRecord, MeasuredTest, record_features
 from tfmat.records.simulation import FLAG, CurveSettings, RecordForm
 
 
@@ -135,15 +137,17 @@ def test_one_noise_of_a_test_whatever_it_is():
     strain = np.linspace(0.001, 0.1, 200)
     stress = law.stress(strain[None], law.from_labels(np.full((1, 4), 0.5)))[0]
     noisy = stress + random.normal(0.0, 2.0, len(strain))
-    curve = MeasuredRecord.of(MeasuredCurve("a", strain, noisy)).tests[0]
+    curve = MeasuredRecord.of(MeasuredTest("a", strain, noisy)).tests[0]
     assert curve.noise == pytest.approx(2.0, rel=0.2)
     cyclic, _, _ = _noisy_cycles(800, 3.0)
     assert cyclic.noise == pytest.approx(3.0, rel=0.1)
-    few = MeasuredCurve("a", strain[::20], stress[::20])
+    few = MeasuredTest("a", strain[::20], stress[::20])
     assert MeasuredRecord.of(few).tests[0].noise < 0.01 * stress.max()
-    steps = MeasuredCurve("a", strain, np.round(stress / 10.0) * 10.0)
+    steps = MeasuredTest("a", strain, np.round(stress / 10.0) * 10.0)
     for programme in (Monotonic(), programme_class("rate_and_temperature")()):
-        assert MeasuredTest(programme, steps).noise == pytest.approx(10.0 / np.sqrt(12.0), rel=0.01)
+        assert dataclasses.replace(steps, programme=programme).noise == pytest.approx(
+            10.0 / np.sqrt(12.0), rel=0.01
+        )
 
 
 def test_few_points_stand_as_they_were_measured():
@@ -158,7 +162,7 @@ def test_few_points_stand_as_they_were_measured():
     assert not features[0, ~there, :2].any()
     # A record that does not begin at rest: the specimen did.
     test, strain, stress = _noisy_cycles(70, 1.0)
-    test.curve.strain, test.curve.stress_mpa = strain[3:], stress[3:]
+    test.strain, test.stress_mpa = strain[3:], stress[3:]
     test.turns = [turn - 3 for turn in test.turns]
     features, _ = record_features(MeasuredRecord("made", [test]), form)
     assert features is not None
