@@ -835,86 +835,52 @@ def _write_shards(
     for shard in shards:
         for name in ARRAYS:
             layout.path(folder, name, shard).unlink(missing_ok=True)
-    job = _Job(folder, manifest, layout, fill)
+    files = {shard: _ShardFiles(folder, layout, shard) for shard in shards}
+    buffers = threading.local()
+
+    def piece(shard: int, start: int, stop: int) -> None:
+        if not hasattr(buffers, "arrays"):
+            # Reused by every piece of this thread: fresh pages would cost as much as the writing.
+            features = np.empty((PIECE, layout.num_points, layout.num_channels), "<f4")
+            buffers.arrays = features, np.empty((PIECE, layout.num_labels), "<f4")
+        features, labels = (rows[: stop - start] for rows in buffers.arrays)
+        fill(start, stop, features, labels)
+        files[shard].write("features", start, features)
+        files[shard].write("labels", start, labels)
+
+    def finish(shard: int) -> None:
+        manifest["shards"][shard] = files.pop(shard).finish()
+        write_json(folder / MANIFEST, manifest)
+
+    def abandon() -> None:
+        for each in files.values():
+            each.abandon()
+
     with contextlib.ExitStack() as stack:
         # Left in reverse order: stop computing, let whole shards reach the disk, remove the unfinished ones.
-        stack.callback(job.abandon)
+        stack.callback(abandon)
         # Pieces are computed side by side already: a law with matrices would start threads in every one of them.
         stack.enter_context(threadpoolctl.threadpool_limits(1, "blas"))
         finisher = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         pool = concurrent.futures.ThreadPoolExecutor(num_threads)
         stack.callback(pool.shutdown, cancel_futures=True)
-        job.run(shards, pool, finisher, progress)
-
-
-class _Job:
-    """One call of `write_shards`: pieces computed by a pool, shards finished in order by one more thread."""
-
-    def __init__(self, folder: pathlib.Path, manifest: dict[str, Any], layout: Layout, fill: Fill):
-        self._folder = folder
-        self._manifest = manifest
-        self._layout = layout
-        self._fill = fill
-        self._open: dict[int, _ShardFiles] = {}
-        self._buffers = threading.local()
-
-    def run(
-        self,
-        shards: list[int],
-        pool: concurrent.futures.ThreadPoolExecutor,
-        finisher: concurrent.futures.ThreadPoolExecutor,
-        progress: Progress | None,
-    ) -> None:
-        total = self._layout.num_rows
-        done = total - sum(stop - start for start, stop in map(self._layout.rows, shards))
-        queue: collections.deque[tuple[int, int, int, concurrent.futures.Future[None]]] = (
-            collections.deque()
-        )
+        pieces = [(shard, *rows) for shard in shards for rows in layout.pieces(shard)]
+        computed = collections.deque(pool.submit(piece, *one) for one in pieces)
         finishing: collections.deque[concurrent.futures.Future[None]] = collections.deque()
-        for shard in shards:
-            files = _ShardFiles(self._folder, self._layout, shard)
-            self._open[shard] = files
-            for start, stop in self._layout.pieces(shard):
-                queue.append((shard, start, stop, pool.submit(self._piece, files, start, stop)))
+        done = layout.num_rows - sum(stop - start for _, start, stop in pieces)
         if progress is not None:
-            progress(done, total)
-        while queue:
-            shard, start, stop, future = queue.popleft()
-            future.result()
+            progress(done, layout.num_rows)
+        for shard, start, stop in pieces:
+            computed.popleft().result()
             done += stop - start
             if progress is not None:
-                progress(done, total)
-            if stop == self._layout.rows(shard)[1]:
-                finishing.append(finisher.submit(self._finish, shard))
+                progress(done, layout.num_rows)
+            if stop == layout.rows(shard)[1]:
+                finishing.append(finisher.submit(finish, shard))
             while finishing and finishing[0].done():
                 finishing.popleft().result()
         for waiting in finishing:
             waiting.result()
-
-    def _piece(self, files: "_ShardFiles", start: int, stop: int) -> None:
-        layout = self._layout
-        if not hasattr(self._buffers, "features"):
-            # Reused by every piece of this thread: fresh pages would cost as much as the writing.
-            self._buffers.features = np.empty(
-                (PIECE, layout.num_points, layout.num_channels), "<f4"
-            )
-            self._buffers.labels = np.empty((PIECE, layout.num_labels), "<f4")
-        features, labels = (
-            self._buffers.features[: stop - start],
-            self._buffers.labels[: stop - start],
-        )
-        self._fill(start, stop, features, labels)
-        files.write("features", start, features)
-        files.write("labels", start, labels)
-
-    def _finish(self, shard: int) -> None:
-        self._manifest["shards"][shard] = self._open[shard].finish()
-        del self._open[shard]
-        write_json(self._folder / MANIFEST, self._manifest)
-
-    def abandon(self) -> None:
-        for files in self._open.values():
-            files.abandon()
 
 
 class _AbandonedError(Exception):
@@ -930,7 +896,7 @@ class _ShardFiles:
         self._row_bytes = {name: layout.row_bytes(name) for name in ARRAYS}
         self._checksums = {name: [0] * len(layout.pieces(shard)) for name in ARRAYS}
         self._lock = threading.Lock()
-        self._stacks: dict[str, contextlib.ExitStack] = {}
+        self._stack = contextlib.ExitStack()
         self._files: dict[str, IO[bytes]] = {}
 
     def write(self, name: str, start: int, values: Floats) -> None:
@@ -952,23 +918,18 @@ class _ShardFiles:
     def _descriptor(self, name: str) -> int:
         with self._lock:
             if name not in self._files:
-                stack = contextlib.ExitStack()
-                self._files[name] = stack.enter_context(atomic_write(self._paths[name]))
-                self._stacks[name] = stack
+                self._files[name] = self._stack.enter_context(atomic_write(self._paths[name]))
             return self._files[name].fileno()
 
     def finish(self) -> dict[str, str]:
         """Puts both files on the disk under their own names; returns their checksums."""
-        for name in ARRAYS:
-            self._stacks.pop(name).close()
+        self._stack.close()
         return {name: combined_checksum(self._checksums[name]) for name in ARRAYS}
 
     def abandon(self) -> None:
         """Removes the temporary files."""
-        for stack in self._stacks.values():
-            with contextlib.suppress(_AbandonedError), stack:
-                raise _AbandonedError
-        self._stacks.clear()
+        with contextlib.suppress(_AbandonedError), self._stack:
+            raise _AbandonedError
 
 
 # --------------------------------------------------------------------------------------------------

@@ -26,35 +26,33 @@ from tfmat.networks.flow import POSTERIOR
 from tfmat.workflow.dataset import curve_settings, make_dataset
 
 # --------------------------------------------------------------------------------------------------
-#
+# What a config makes.
 
 
-def _config(**overrides):
+def _built(outputs=2, seed=0, scale=(0.05, 140.0, 1.0), **overrides):
     config = default_config()
     for key, text in overrides.items():
         apply_override(config, f"model.{key}", text)
-    return config.model
+    return build_model(config.model, num_outputs=outputs, input_scale=scale, seed=seed)
+
+
+def _numbers(*shape):
+    return np.random.default_rng(0).uniform(0.0, 1.0, shape).astype(np.float32)
 
 
 def test_default_network_has_153441_parameters():
     # 352 + 2,712 in the convolutions, 150,125 + 252 in the dense layers: the design's materials page.
-    model = build_model(_config(), num_outputs=2)
+    model = _built()
     assert model.count_params() == 153_441
-    assert [layer.count_params() for layer in model.layers if layer.count_params()] == [
-        352,
-        2712,
-        150125,
-        252,
-    ]
+    counts = [layer.count_params() for layer in model.layers if layer.count_params()]
+    assert counts == [352, 2712, 150125, 252]
     assert model.input_shape == (None, 200, 3) and model.output_shape == (None, 2)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
 def test_same_function_as_the_textbook_order_of_layers(activation):
     """Convolution, activation, pooling; ours pools first where that is the same."""
-    ours = build_model(
-        _config(activation=activation), num_outputs=2, input_scale=(0.05, 140.0, 1.0)
-    )
+    ours = _built(activation=activation)
     layers = keras.layers
     textbook = keras.Sequential(
         [
@@ -69,51 +67,29 @@ def test_same_function_as_the_textbook_order_of_layers(activation):
         ]
     )
     textbook.set_weights(ours.get_weights())
-    curves = np.random.default_rng(0).uniform(0, 1, (16, 200, 3)).astype(np.float32)
+    curves = _numbers(16, 200, 3)
     physical = curves * np.array([0.05, 140.0, 1.0], np.float32)
     np.testing.assert_allclose(ours(physical), textbook(curves), rtol=1e-5, atol=1e-6)
 
 
 def test_seed_makes_the_initial_weights():
-    first, second, other = (build_model(_config(), num_outputs=2, seed=seed) for seed in (1, 1, 2))
-    for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
+    first, second, other = (_built(seed=seed).get_weights() for seed in (1, 1, 2))
+    for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert any(
-        (a != b).any() for a, b in zip(first.get_weights(), other.get_weights(), strict=True)
-    )
+    assert any((a != b).any() for a, b in zip(first, other, strict=True))
 
 
 def test_widths_kernels_and_depth_follow_the_config():
-    model = build_model(
-        _config(
-            conv_filters="4,5,6",
-            kernel_sizes="3,5,7",
-            hidden_units="10,9",
-            pool_size="2",
-            dropout="0.1",
-        ),
-        num_outputs=3,
-        num_points=64,
-    )
-    # by hand: 3*3*4+4, 5*4*5+5, 7*5*6+6, 8*6*10+10, 10*9+9, 9*3+3
-    assert model.count_params() == 40 + 105 + 216 + 490 + 99 + 30
+    layers = {"conv_filters": "4,5,6", "kernel_sizes": "3,5,7", "hidden_units": "10,9"}
+    model = _built(3, **layers, pool_size="2", dropout="0.1")
+    # by hand: 3*3*4+4, 5*4*5+5, 7*5*6+6, 25*6*10+10, 10*9+9, 9*3+3
+    assert model.count_params() == 40 + 105 + 216 + 1510 + 99 + 30
     assert sum(isinstance(layer, keras.layers.Dropout) for layer in model.layers) == 2
 
 
 def test_couplings_and_their_units_follow_the_config():
-    model = build_model(
-        _config(
-            conv_filters="4",
-            kernel_sizes="3",
-            hidden_units="10",
-            pool_size="2",
-            uncertainty="flow",
-            couplings="4",
-            coupling_units="16",
-        ),
-        num_outputs=3,
-        num_points=64,
-    )
+    layers = {"conv_filters": "4", "kernel_sizes": "3", "hidden_units": "10", "pool_size": "2"}
+    model = _built(3, **layers, uncertainty="flow", couplings="4", coupling_units="16")
     # 3 means, 3 scales, 3 correlations, and each coupling's units
     assert model.output_shape == (None, 9 + 4 * 16)
     # of each coupling: 2 labels * 16; 16 * 23 knots of one label, by 8 bins, and 23
@@ -127,14 +103,6 @@ def test_a_posterior_knows_which_terms_of_its_law_are_interchangeable(tmp_path, 
     config.data.num_curves, config.data.num_test = 40, 10
     dataset = make_dataset(config, curve_settings(config), str(tmp_path))
     assert build_for(config, dataset).get_layer(POSTERIOR).terms == terms
-
-
-def test_saved_model_is_an_ordinary_keras_file(tmp_path):
-    model = build_model(_config(), num_outputs=2, input_scale=(0.05, 140.0, 1.0))
-    model.save(tmp_path / "model.keras")
-    curves = np.random.default_rng(0).uniform(0, 1, (4, 200, 3)).astype(np.float32)
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(curves), model(curves))
 
 
 @pytest.mark.parametrize(
@@ -151,11 +119,11 @@ def test_saved_model_is_an_ordinary_keras_file(tmp_path):
 )
 def test_impossible_networks_are_refused(overrides, message):
     with pytest.raises(InputError, match=message):
-        build_model(_config(**overrides), num_outputs=2)
+        _built(**overrides)
 
 
 # --------------------------------------------------------------------------------------------------
-#
+# Normalisation over the true examples of a batch, against Keras's own layer.
 
 
 RANDOM = np.random.default_rng(0)
@@ -324,6 +292,9 @@ def test_from_the_config():
 # Networks that see a curve's shape and its extent apart.
 
 
+SCALE = (0.6, 2000.0, 1.0)
+
+
 def _curves(count=6, seed=0):
     random = np.random.default_rng(seed)
     strain = np.linspace(0, 1, 200) ** 2 * random.uniform(0.005, 0.6, (count, 1))
@@ -333,19 +304,12 @@ def _curves(count=6, seed=0):
     return np.stack([strain * (flag == 0), stress * (flag == 0), flag], axis=2).astype(np.float32)
 
 
-def _model(**overrides):
-    config = default_config()
-    for key, text in {"input_scaling": "curve", **overrides}.items():
-        apply_override(config, f"model.{key}", text)
-    return build_model(config.model, num_outputs=4, input_scale=(0.6, 2000.0, 1.0))
-
-
 def test_shape_and_extent_are_what_they_say():
     curves = _curves()
     largest = curves[:, :, :2].max(axis=1)
     shape, extent = (
         np.array(CurveShape()(curves)),
-        np.array(CurveExtent((0.6, 2000.0, 1.0))(curves)),
+        np.array(CurveExtent(SCALE)(curves)),
     )
     np.testing.assert_allclose(shape[:, :, :2] * largest[:, None], curves[:, :, :2], rtol=1e-5)
     np.testing.assert_array_equal(shape[:, :, 2], curves[:, :, 2])
@@ -357,19 +321,15 @@ def test_shape_and_extent_are_what_they_say():
 
 @pytest.mark.parametrize("uncertainty", ["none", "gaussian"])
 def test_only_the_extent_tells_of_the_size_of_a_curve(uncertainty):
-    model, curves = _model(uncertainty=uncertainty), _curves()
+    model, curves = (
+        _built(4, scale=SCALE, input_scaling="curve", uncertainty=uncertainty),
+        _curves(),
+    )
     larger = curves * np.array([0.5, 3.0, 1.0], np.float32)
     body = keras.Model(model.input, model.get_layer("flatten").output)
     np.testing.assert_allclose(body(larger), body(curves), atol=1e-5)
     assert np.abs(np.array(model(larger)) - np.array(model(curves))).max() > 1e-3
     assert model.output_shape == (None, 4 if uncertainty == "none" else 8)
-
-
-def test_it_is_stored_and_read_again(tmp_path):
-    model, curves = _model(uncertainty="gaussian"), _curves()
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    np.testing.assert_allclose(again(curves), model(curves), rtol=1e-6)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -379,21 +339,21 @@ def test_it_is_stored_and_read_again(tmp_path):
 TOKENS = ((1.0, 0.0), (0.0, 1.0), (0.0, 1.0))
 
 
-def _model_test_sets(scaling="curve", **options):
+def _of_tests(scaling="curve", **options):
     config = default_config().model
     config.input_scaling, config.hidden_units, config.conv_filters = scaling, (9,), (4, 5)
     return build_model(config, num_outputs=2, num_points=96, tokens=TOKENS, seed=1, **options)
 
 
-def _records(count=4):
-    features = np.random.default_rng(0).uniform(0.1, 1.0, (count, 96, 3)).astype(np.float32)
+def _features():
+    features = 0.1 + 0.9 * _numbers(4, 96, 3)
     features[:, :, 2] = 0.0
     return features
 
 
 @pytest.mark.parametrize("scaling", ["curve", "data_set"])
 def test_a_missing_test_is_no_matter_what_stands_in_its_place(scaling):
-    model, features = _model_test_sets(scaling), _records()
+    model, features = _of_tests(scaling), _features()
     features[:, 32:64] = [0.0, 0.0, 1.0]
     known = model(features).numpy()
     features[:, 32:64, :2] = 0.7
@@ -403,7 +363,7 @@ def test_a_missing_test_is_no_matter_what_stands_in_its_place(scaling):
 
 
 def test_tests_of_one_kind_may_change_places_and_others_not():
-    model, features = _model_test_sets(), _records()
+    model, features = _of_tests(), _features()
     known = model(features).numpy()
     swapped = np.concatenate([features[:, :32], features[:, 64:], features[:, 32:64]], axis=1)
     np.testing.assert_allclose(model(swapped).numpy(), known, rtol=1e-5, atol=1e-6)
@@ -411,18 +371,10 @@ def test_tests_of_one_kind_may_change_places_and_others_not():
     assert np.abs(model(others).numpy() - known).max() > 1e-4
 
 
-def test_the_network_is_saved_with_its_tests(tmp_path):
-    model = _model_test_sets(channels=("strain", "stress", "flag", "time", "rate", "temperature"))
-    features = np.concatenate([_records(), 100.0 * _records()], axis=2)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    np.testing.assert_array_equal(again(features).numpy(), model(features).numpy())
-
-
 @pytest.mark.parametrize("channel", ["rate", "noise"])
 def test_rate_and_noise_are_seen_over_decades(channel):
-    model = _model_test_sets(channels=("strain", "stress", "flag", channel))
-    features = np.concatenate([_records(), np.ones((4, 96, 1), np.float32)], axis=2)
+    model = _of_tests(channels=("strain", "stress", "flag", channel))
+    features = np.concatenate([_features(), np.ones((4, 96, 1), np.float32)], axis=2)
     answers = []
     for rate in (1e-4, 1e-2, 1.0, 100.0):
         features[:, :, 3] = rate
@@ -435,34 +387,15 @@ def test_rate_and_noise_are_seen_over_decades(channel):
 # The variance head: what it is worth, that it leaves the mean alone, and that its file is Keras's own.
 
 
-SMALL = {"conv_filters": "4,6", "hidden_units": "20"}
-
-
-def _model_uncertainty(uncertainty, **overrides):
-    config = default_config()
-    for key, text in {"uncertainty": uncertainty, **overrides}.items():
-        apply_override(config, f"model.{key}", text)
-    return build_model(config.model, num_outputs=2, input_scale=(0.05, 140.0, 1.0), seed=3)
-
-
-def _curves_uncertainty(count):
-    curves = RANDOM.uniform(0, 1, (count, 200, 3)) * [0.05, 140.0, 0.0]
-    return curves.astype(np.float32)
-
-
-def _weights(model):
-    return {weight.path: weight.numpy() for weight in model.weights}
-
-
 def test_the_head_stands_beside_the_network():
-    with_head, without = _model_uncertainty("gaussian"), _model_uncertainty("none")
+    with_head, without = _built(seed=3, uncertainty="gaussian"), _built(seed=3)
     # 125 x 32 + 32 and 32 x 2 + 2.
     assert with_head.count_params() == 153_441 + 4_032 + 66
     assert with_head.output_shape == (None, 4)
-    weights, expected = _weights(with_head), _weights(without)
-    for path, value in expected.items():
-        np.testing.assert_array_equal(weights[path], value)
-    curves = _curves_uncertainty(5)
+    weights = {weight.path: weight.numpy() for weight in with_head.weights}
+    for weight in without.weights:
+        np.testing.assert_array_equal(weights[weight.path], weight.numpy())
+    curves = _numbers(5, 200, 3)
     np.testing.assert_array_equal(with_head(curves)[:, :2], without(curves))
 
 
@@ -477,18 +410,29 @@ def test_losses_are_those_of_scipy():
     np.testing.assert_allclose(squares, ((labels - mean) ** 2).mean(axis=1), rtol=1e-12)
 
 
-def test_the_stored_model_opens_in_keras_alone(tmp_path):
-    model = _model_uncertainty("gaussian", **SMALL)
-    model.save(tmp_path / "model.keras")
-    curves = _curves_uncertainty(3)
+def test_stored_networks_are_ordinary_keras_files(tmp_path):
+    """Without layers of its own in Keras alone, and others where tfmat is there."""
+    channels = ("strain", "stress", "flag", "time", "rate", "temperature")
+    kinds = {
+        "plain": (_built(), 3),
+        "head": (_built(uncertainty="gaussian", conv_filters="4,6", hidden_units="20"), 3),
+        "curve": (_built(input_scaling="curve", uncertainty="gaussian"), 3),
+        "tests": (_of_tests(channels=channels), 6),
+    }
+    for name, (model, width) in kinds.items():
+        model.save(tmp_path / f"{name}.keras")
+        again = keras.saving.load_model(tmp_path / f"{name}.keras", compile=False)
+        inputs = _numbers(4, model.input_shape[1], width)
+        np.testing.assert_allclose(again(inputs), model(inputs), rtol=1e-6)
+    curves = _numbers(4, 200, 3)
     np.save(tmp_path / "curves.npy", curves)
     program = (
-        "import sys, numpy, keras; model = keras.saving.load_model('model.keras')\n"
+        "import sys, numpy, keras; model = keras.saving.load_model('head.keras')\n"
         "numpy.save('outputs.npy', model(numpy.load('curves.npy')))\n"
         "assert not [name for name in sys.modules if name.startswith('tfmat')]"
     )
     command = [sys.executable, "-P", "-c", program]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "outputs.npy"), model(curves), rtol=1e-5)
-    assert isinstance(keras.saving.load_model(tmp_path / "model.keras"), keras.Model)
+    expected = kinds["head"][0](curves)
+    np.testing.assert_allclose(np.load(tmp_path / "outputs.npy"), expected, rtol=1e-5)
