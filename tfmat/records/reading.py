@@ -521,11 +521,9 @@ def _with_unit(
 def _check_one_unit(name: str, in_header: str | None, in_row: str | None, axis: Axis) -> None:
     """Raises InputError where a header, what is left of its name, and the row of units say different units."""
     left = split_header(name)[1] if in_header not in (None, name) else None
-    said = [
-        text
-        for text in (in_header, left, in_row)
-        if (text is not None and len(text) > 1) or text == "%"
-    ]
+    # A letter that is left over may be a label, and a dash in a row of units a blank.
+    said = [text for text in (left, in_row) if text is not None and (len(text) > 1 or text == "%")]
+    said = said if in_header is None else [in_header, *said]
     known = {text: unit for text in said if (unit := find_unit(text)) is not None}
     if len({(unit.quantity, unit.factor) for unit in known.values()}) > 1:
         raise InputError(
@@ -1234,7 +1232,7 @@ def read_curves(
     path = pathlib.Path(path)
     curves: list[RawCurve] = []
     try:
-        tables = read_tables(path, options.sheet)
+        tables = read_tables(path, options.sheet, cycles=not one_loading)
         several = len({table.sheet for table in tables}) > 1
         skipped = []
         for table in tables:

@@ -703,8 +703,11 @@ class Table:
     titles: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
+def read_tables(path: pathlib.Path, sheet: str | None = None, cycles: bool = False) -> list[Table]:
     """The tables of a text file, or of a workbook (only `sheet` where given): one, or one a specimen below each other.
+
+    Args:
+      cycles: the test may come back to where it began, so that rows which go on from there need be no other specimen.
 
     Raises:
       InputError: there is none; the message does not name the file.
@@ -713,7 +716,7 @@ def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
         if sheet is not None:
             raise InputError("it is a text file and has no sheets; leave --sheet out")
         rows, steps = read_rows(path)
-        return find_tables(rows, steps)
+        return find_tables(rows, steps, cycles=cycles)
     tables: list[Table] = []
     errors: list[str] = []
     others: list[str] = []
@@ -721,7 +724,7 @@ def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
         try:
             if not rows:
                 raise InputError("the sheet is empty; a header row and a curve are expected")
-            found = find_tables(rows, [f"sheet '{name}'"], "row")
+            found = find_tables(rows, [f"sheet '{name}'"], "row", cycles)
             tables.extend(dataclasses.replace(table, sheet=name) for table in found)
         except InputError as error:
             errors.append(f"sheet '{name}': {error}")
@@ -734,11 +737,14 @@ def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
     return tables
 
 
-def find_tables(rows: list[Row], steps: list[str], line: str = "line") -> list[Table]:
+def find_tables(
+    rows: list[Row], steps: list[str], line: str = "line", cycles: bool = False
+) -> list[Table]:
     """Finds the tables among the rows of a file; raises InputError where there is none.
 
     A table ends at lines of text that further rows of numbers follow: a title, notes, or names of columns. They
-    may leave out what is as before. Rows that go on behind such lines are of the same table.
+    may leave out what is as before. Rows that go on behind such lines are of the same table; see `read_tables` for
+    `cycles`.
     """
     first = _first_data_row(rows)
     if first is None:
@@ -759,7 +765,8 @@ def find_tables(rows: list[Row], steps: list[str], line: str = "line") -> list[T
         table.notes = before.notes | table.notes
         further = _columns_of(table.rows)
         names = _shared_names(before, table)
-        if names and before.notes == table.notes and _goes_on(columns, further):
+        may_return = cycles and not table.titles
+        if names and before.notes == table.notes and _goes_on(columns, further, may_return):
             before.rows.extend(table.rows)
             columns = [
                 a.and_then(b) if a and b else a or b for a, b in zip(columns, further, strict=False)
@@ -920,8 +927,13 @@ def _columns_of(rows: list[Row]) -> list[_Column | None]:
     return found
 
 
-def _goes_on(columns: list[_Column | None], further: list[_Column | None]) -> bool:
-    """Whether rows are where those before ended, in every column, and not where those before began."""
+def _goes_on(
+    columns: list[_Column | None], further: list[_Column | None], may_return: bool
+) -> bool:
+    """Whether rows are where those before ended, in every column, and not where those before began.
+
+    A test that `may_return` ends and goes on where it began.
+    """
     near, at_start = [], []
     for before, after in zip(columns, further, strict=False):
         if before is None or after is None:
@@ -929,7 +941,7 @@ def _goes_on(columns: list[_Column | None], further: list[_Column | None]) -> bo
         within = _NEAR * (before.high - before.low)
         near.append(abs(after.first - before.last) <= max(within, 2.0 * before.step))
         at_start.append(abs(after.first - before.first) <= within)
-    return all(near) and not all(at_start)
+    return all(near) and (may_return or not all(at_start))
 
 
 def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = "line") -> Table:

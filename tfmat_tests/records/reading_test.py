@@ -652,12 +652,16 @@ def test_compression_in_the_head_alone_is_asked_about(tmp_path):
     np.testing.assert_allclose(raw.strain, STRAIN, rtol=1e-7)
 
 
-def test_a_header_and_a_row_of_units_must_not_disagree(tmp_path):
-    header = "Strain (%);Stress (N/mm²)\n{};MPa"
-    np.testing.assert_allclose(read(tmp_path, header.format("%")).strain, STRAIN / 100, rtol=1e-7)
-    with pytest.raises(InputError, match="says % and mm/mm; say which holds with --strain_unit"):
-        read(tmp_path, header.format("mm/mm"))
-    curve = read(tmp_path, header.format("mm/mm"), strain_unit="%")
+@pytest.mark.parametrize(("header", "row"), [("%", "mm/mm"), ("-", "%"), ("mm/mm", "%")])
+def test_a_header_and_a_row_of_units_must_not_disagree(tmp_path, header, row):
+    text = f"Strain ({header});Stress (N/mm²)\n{{}};MPa"
+    factor = {"%": 0.01}.get(header, 1.0)
+    np.testing.assert_allclose(
+        read(tmp_path, text.format(header)).strain, STRAIN * factor, rtol=1e-7
+    )
+    with pytest.raises(InputError, match=f"says {header} and {row}; say which holds with --strain"):
+        read(tmp_path, text.format(row))
+    curve = read(tmp_path, text.format(row), strain_unit="%")
     np.testing.assert_allclose(curve.strain, STRAIN / 100, rtol=1e-7)
 
 

@@ -205,6 +205,19 @@ def test_lines_between_rows_that_go_on_divide_no_specimen_and_results_above_are_
         read_curves(write(tmp_path, "\n".join(["Strain;Stress", *rows, "Specimen 2", *rows[:4]])))
 
 
+@pytest.mark.parametrize("title", ["", "Cycle 2\n"])
+def test_cycles_below_each_other_are_one_test_of_a_law_that_remembers(tmp_path, title):
+    """Each begins where the one before ended, which is where that began."""
+    around = np.r_[np.linspace(0, 1, 10), np.linspace(1, -1, 20), np.linspace(-1, 0, 10)]
+    names = "Strain;Stress"
+    block = table("", ";", 0.01 * around, 300.0 * around).lstrip("\n")
+    path = write(tmp_path, f"{names}\n{block}{title}{names}\n{block}")
+    (whole,) = read_curves(path, of_test=True, one_loading=False)
+    np.testing.assert_allclose(whole.strain, 0.01 * np.r_[around, around], atol=1e-9)
+    named = write(tmp_path, f"Specimen 1\n{names}\n{block}Specimen 2\n{names}\n{block}")
+    assert len(read_curves(named, of_test=True, one_loading=False)) == 2
+
+
 def test_pages_with_decimal_commas_that_may_be_thousands_go_by_the_user_s_word(tmp_path):
     rows = [f"{i},125;{10 * i},125" for i in range(1, 25)]
     path = write(
