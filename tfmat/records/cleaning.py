@@ -516,7 +516,7 @@ _LARGEST, _SMALLEST = 1e12, 1e-20
 
 @dataclasses.dataclass(frozen=True)
 class CleaningOptions:
-    """Which steps are taken. Checked on creation, InputError names the flag.
+    """The steps that are taken. Checked on creation, InputError names the flag.
 
     Attributes:
       toe: `auto` takes off a toe, an offset of the strain and a preload where there is one; `off` never.
@@ -603,7 +603,7 @@ def turn_negative(curve: MeasuredTest) -> None:
 def is_negative(values: Array) -> bool:
     """Whether values [points] are negative, but for noise, for what comes after a test, and for a few wild cells."""
     known = np.sort(values[np.isfinite(values)])
-    # What is written three times and more in place of a value, such as -999, is none.
+    # A number that stands three times and more for no value, such as -999, is none.
     if (known == known[:1]).sum() >= _FEW_CELLS:
         known = known[known > known[0]]
     few = _FEW_CELLS if len(known) > 10 * _FEW_CELLS else 0
@@ -853,12 +853,12 @@ def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which part of a record a law is identified from: its first loading, up to where a specimen necks.
+# The part of a record that a law is identified from: its first loading, up to where a specimen necks.
 
 
 # So many unloadings in tension belong to a tension test; more are cycles where they make up most of the record.
 _MOST_LOOPS = 5
-# Of the points: with so many of them in the first loading, the record is that loading.
+# _MOST_OF_RECORD: share of the points; with so many in the first loading, the record is that loading.
 _MOST_OF_RECORD = 0.5
 # A window may end so far beyond the first loading's largest strain (toe and conversion come later).
 _BEYOND_LOADING = 1.02
@@ -872,7 +872,7 @@ _NOT_NECKING = (
 
 
 def take_first_loading(curve: MeasuredTest, high: float | None, shear: bool = False) -> None:
-    """Leaves a monotonic record as it is; cuts a cyclic one to its first loading where that is wanted or most of it.
+    """Cuts a cyclic record to its first loading where that is wanted or most of it; other records stay.
 
     Args:
       high: the strain at which the window of the user ends, or None where it has no end.
@@ -1412,9 +1412,12 @@ def _cut_to_trained_range(curve: MeasuredTest, target: CurveTarget, doubt: str) 
 # A test as it was read -> what a law is identified from: ordered, converted, told what it is. Every step in words.
 
 
-# Of the largest stress: below it a specimen is as good as unloaded. Of the strain's range, and over its noise: a larger
-# offset is taken off.
-_AT_REST, _OFFSET, _OVER_NOISE = 0.01, 0.005, 5.0
+# _AT_REST: share of the largest stress; below it a specimen is as good as unloaded.
+_AT_REST = 0.01
+# _OFFSET: share of the strain's range; a larger offset is taken off.
+_OFFSET = 0.005
+# _OVER_NOISE: and by so many times the noise.
+_OVER_NOISE = 5.0
 # _REACHES: share of the largest stress; below it reloading is not compared with the first loading.
 _REACHES = 0.2
 # _SOFTER: relative difference of both that is worth a word.

@@ -29,7 +29,7 @@ _LIMITS: dict[str, tuple[str, float]] = {
     "yield_spread": ("0.05,0.7", 2.0),
 }
 OBSERVATION = (*_LIMITS, "measured_points")
-# Of these, what is not independent noise.
+# MORE_THAN_NOISE: options that are no independent noise.
 MORE_THAN_NOISE = tuple(name for name in _LIMITS if name != "noise_of_maximum")
 
 
@@ -94,13 +94,15 @@ def checked_observation(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What stands between a specimen and its record: slack, a machine that gives way, correlated noise, points left out.
+# The way from a specimen to its record: slack, a machine that gives way, correlated noise, points left out.
 #
 # Whole blocks of curves or tests at a time, as arrays [rows, points].
 
 
-# Of the specimen's strain in series with a machine: an error as a share of the largest strain, and the most steps.
-_TOLERANCE, _MOST_STEPS = 1e-6, 60
+# _TOLERANCE: error of a specimen's strain in series with a machine, as a share of the largest strain.
+_TOLERANCE = 1e-6
+# _MOST_STEPS: steps of the search for it.
+_MOST_STEPS = 60
 # Steps of the strain below this share of the largest are a hold: their stress says nothing of stiffness.
 _HOLD = 1e-3
 
@@ -122,7 +124,7 @@ def drawn_offset(
 
 
 def rises_from_zero(strain: Array) -> NDArray[np.bool_]:
-    """Which rows begin at zero and never turn, to either side: [rows, points] -> [rows]."""
+    """Rows that begin at zero and never turn, to either side: [rows, points] -> [rows]."""
     rising = np.diff(strain * np.sign(strain[:, -1:]), axis=1)
     return np.asarray((rising >= 0.0).all(axis=1) & (strain[:, 0] == 0.0))
 
@@ -151,7 +153,7 @@ def _secants(strain: Array, stress: Array) -> Array:
 def specimen_strain(respond: Callable[[Array], Array], strain: Array, stiffness: Array) -> Array:
     """The specimen's part e of a strain that a machine in series with it shares: e + respond(e) / stiffness = strain.
 
-    By the secant method at every point on its own, begun with the slope of the curve there, so that laws that remember
+    The secant method works at every point on its own and begins with the slope of the curve there. Laws that remember
     are solved whole histories at a time: some ten answers of the law where the specimen is as stiff as the machine.
 
     Args:
@@ -189,7 +191,7 @@ def specimen_strain(respond: Callable[[Array], Array], strain: Array, stiffness:
 
 @dataclasses.dataclass(frozen=True)
 class Apparatus:
-    """What the tests of some specimens are driven and read by; [tests] each, None where it is ideal.
+    """The errors by which tests of some specimens are driven and read; [tests] each, None where there is none.
 
     Attributes:
       strain_offset: what the specimen's strain is beyond the driven one (-).
@@ -204,7 +206,7 @@ class Apparatus:
     stiffness: Array | None = None
 
     def answer(self, history: History, respond: Callable[[History], Array]) -> Array:
-        """What the specimens answer (MPa or -) to a history as it is recorded, [tests, points]."""
+        """The specimens' answer (MPa or -) to a history that was recorded, [tests, points]."""
         if history.strain is None:
             assert history.stress is not None
             if self.stress_offset is not None:
@@ -226,7 +228,7 @@ class Apparatus:
         return respond(dataclasses.replace(history, strain=strain))
 
     def shown(self, history: History, answer: Array) -> Array:
-        """What is measured of the specimens' answer, but for noise: [tests, points]."""
+        """The measured part of the specimens' answer, but for noise: [tests, points]."""
         if history.strain is not None:
             if self.stress_offset is None:
                 return answer
@@ -284,12 +286,12 @@ def thinned(
 
 
 # --------------------------------------------------------------------------------------------------
-# What a laboratory adds to curves that hold no noise and follow no law that is known here.
+# The options of a laboratory, which adds to curves that hold no noise and follow no law that is known here.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Laboratory:
-    """What tests and their records add to a law. Checked on creation, InputError names the flag.
+    """Options of what tests and their records add to a law. Checked on creation, InputError names the flag.
 
     Attributes:
       noise_mpa: standard deviation of the Gaussian stress noise; 0 is none.
@@ -300,8 +302,8 @@ class Laboratory:
     (low, high) for every curve, and None leaves it out:
       noise_of_maximum: further noise in quadrature, standard deviation as a fraction of the curve's largest stress.
       noise_correlation: of the noise of neighbouring points, which is a first-order autoregression then.
-      measured_points: points that the machine records. They go onto the curve's points as a measured file's do; of a
-        test they stand in the record as they are, no more than its points, and the rest is padding.
+      measured_points: points that the machine records. Those of a curve go onto its points as a measured file's do.
+        A test's stand in its record themselves, and the rest is padding.
       strain_offset: standard deviation of an error of the strain's zero, as seating and preload leave it; of tests that
         drive the strain.
       stress_offset: standard deviation of an error of the stress's zero, MPa.
@@ -369,8 +371,8 @@ class Laboratory:
 # evenly on a log scale (the overlay model: G. Masing, Proc. 2nd Int. Congress of Applied Mechanics (1926) 332-335; J.
 # F. Besseling, J. Applied Mechanics 25 (1958) 529-536). An element whose yield stress is e^-x times the law's bears
 # stress(ε e^x) e^-x, so that the secant modulus of the whole is the mean of the law's over a window of ln ε. The
-# window is moved so that a curve that no longer hardens keeps its stress: modulus and plateau stay those of the
-# parameters.
+# window is moved so that a curve that no longer hardens keeps its stress: modulus and plateau stay as the
+# parameters say.
 #
 # The misfit. A factor 1 + g(ln ε) on the stress, g a stationary Gaussian process nearly: a sum of few cosines with
 # random frequencies (A. Rahimi, B. Recht, Random features for large-scale kernel machines, NeurIPS 2007).
@@ -384,8 +386,10 @@ MISFIT_LENGTH = 1.0
 COSINES = 4
 # Strain goes as (j / N) ** p at the record's points j = 1 ... N; a test that begins slowly has p > 1.
 RECORD_SPACING = (1.0, 3.0)
-# Of the table of secant moduli over ln ε: its spacing, and where it begins as a share of the largest strain.
-_TABLE_STEP, _TABLE_START = 0.05, 2e-5
+# _TABLE_STEP: spacing of the table of secant moduli over ln ε.
+_TABLE_STEP = 0.05
+# _TABLE_START: where it begins, as a share of the largest strain.
+_TABLE_START = 2e-5
 
 # Streams of random numbers, after those that `simulate` draws from.
 _NOISE_LEVEL, _RECORD, _MISFIT, _YIELD_SPREAD, _STRAIN_OFFSET = range(4, 9)
@@ -396,7 +400,7 @@ LawStress = Callable[[Array, Array], Array]
 
 @dataclasses.dataclass
 class Observation:
-    """What the observation model draws once a curve, [curves]; None where it is off."""
+    """Draws of the observation model, one a curve: [curves]; None where an option is off."""
 
     settings: Laboratory
     noise: Array | None
@@ -545,7 +549,7 @@ def rounded_stress(stress: LawStress, strain: Array, parameters: Array, spread: 
     secant = stress(table_strain, parameters) / table_strain
     integral = np.zeros_like(secant)
     np.cumsum(0.5 * _TABLE_STEP * (secant[:, 1:] + secant[:, :-1]), axis=1, out=integral[:, 1:])
-    # In steps of the table; below it the curve is elastic, and its secant modulus is that of the first entry.
+    # In steps of the table; below it the curve is elastic, and its secant modulus is the first entry.
     ratio = np.maximum(strain / strain[:, -1:], 1e-30)
     place = (np.log(ratio) - np.log(_TABLE_START)) / _TABLE_STEP
     above, below = (
@@ -605,7 +609,7 @@ def resample_rows(strain: Array, stress: Array, counts: NDArray[np.int64], grid:
     held = count > 0
     mean_share = np.bincount(cell, share, size)[held] / count[held]
     mean_stress = np.bincount(cell, stress, size)[held] / count[held]
-    # Of every row: (0, 0), its means, and the line through its last two means drawn on to its end. One call of
+    # Each row: (0, 0), its means, and the line through its last two means drawn on to its end. One call of
     # `interp` for all: row i stands at 2 i to 2 i + 1.
     of_row = np.flatnonzero(held) // points
     knots = np.bincount(of_row, minlength=rows)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from tfmat.records.programmes import Creep, Monotonic, Programme, Relaxation, Un
 from tfmat.records.reading import RawCurve
 from tfmat.records.simulation import FLAG, CurveSettings, RecordForm
 from tfmat.records.tables import MINIMUM_POINTS
-from tfmat.records.tensile import StrainError, TensileProperties, resolution_of
+from tfmat.records.tensile import StrainError, TensileProperties, noise_of
 
 # --------------------------------------------------------------------------------------------------
 # A curve, and reasons to be careful with it.
@@ -145,7 +144,7 @@ def places_in_time(driven: Array, time: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """Which measured points stand for which of the new places: means where they are dense, lines between elsewhere.
+    """The measured points that stand for each new place: means where they are dense, lines between elsewhere.
 
     Attributes:
       at: new places, [new], rising; places: of the measured points, [points], not falling.
@@ -201,8 +200,8 @@ def thinned(places: Array, turns: list[int], most: int) -> Cells:
 def drift_of_middle(driven: Array, turns: list[int]) -> tuple[float, float]:
     """How far the middle of cycles moves while their amplitude is constant, and the amplitude; 0, 0 without such.
 
-    A programme whose amplitude changes moves the middle by itself, so that blocks of cycles of nearly one amplitude
-    alone tell of a drift: what the middle moves in each is added up, where it clearly moves along a line.
+    A programme whose amplitude changes moves the middle by itself. So only blocks of cycles of nearly one amplitude
+    count: the moves of the middle in each are added up, where it clearly moves along a line.
     """
     ends = driven[turns]
     middle, half = (ends[1:] + ends[:-1]) / 2, np.abs(ends[1:] - ends[:-1]) / 2
@@ -243,7 +242,7 @@ def measured_settings(
     rate: float | None,
     temperature: float | None,
 ) -> dict[str, float]:
-    """Setting -> value, as far as a record tells those of its programme.
+    """Setting of its programme -> value, as far as a record tells it.
 
     Args:
       driven: strain (-) or stress (MPa), [points]; time: [points], s, or None.
@@ -306,9 +305,6 @@ def settings_beyond(programme: Programme, settings: Mapping[str, float]) -> list
 
 # A longer test is averaged along its path, or over ln t.
 MOST_POINTS = 2000
-# _BY_CHANCE: noise by differences of another order is smaller by this over the root of the points in one case of a
-# hundred where all are right: the ratio of both has a standard deviation of 0.85 over that root.
-_BY_CHANCE = 2.0
 
 
 @dataclasses.dataclass
@@ -395,23 +391,8 @@ class MeasuredTest:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the noise of the points, in the unit of the response, as its differences show it.
-
-        Second differences within the branches between turns; third or fourth ones where these are smaller by more than
-        chance, since second differences of a record with few points hold its bends too. Noise that is alike at
-        neighbouring points shows less than it is. Values in coarse steps, which stay the same from row to row, are off
-        by their rounding at least.
-        """
-        branches = np.split(self.response, self.turns)
-        least = _BY_CHANCE / math.sqrt(max(len(self), 1))
-        noise = 0.0
-        for order in (2, 3, 4):
-            parts = [np.diff(branch, order) for branch in branches if len(branch) > order]
-            if parts:
-                middle = float(np.median(np.abs(np.concatenate(parts))))
-                found = 1.4826 * middle / math.sqrt(math.comb(2 * order, order))
-                noise = found if order == 2 or found < (1.0 - least) * noise else noise
-        return max(noise, resolution_of(self.response) / math.sqrt(12.0))
+        """Standard deviation of the noise of the points, in the unit of the response."""
+        return noise_of(self.response, self.turns, orders=(2, 3, 4), fewest=3)
 
     @property
     def places(self) -> Array:

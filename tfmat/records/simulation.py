@@ -40,21 +40,20 @@ from tfmat.records.laboratory import (
 from tfmat.records.programmes import Monotonic, Programme, file_digests, find_programmes
 
 # --------------------------------------------------------------------------------------------------
-# What makes a set of simulated curves: the law, its ranges, and how a test is imagined to go.
+# Settings that make a set of simulated curves: the law, its ranges, and how a test is imagined to go.
 
 
 # _LOOKED_AT: histories of a programme that show whether it rises from zero.
 _LOOKED_AT = 32
-# In the JSON form only: tells data of an edited user law from those of the law before.
+# _DIGEST_KEY: in the JSON form only; an edited law of a user makes other data.
 _DIGEST_KEY = "law_file_sha256"
-# What is drawn on a log scale today and was drawn evenly when settings were first stored: what is stored without
-# `scales` was drawn evenly.
+# _ONCE_LINEAR: drawn on a log scale today, and evenly when settings were first stored, which was without `scales`.
 _ONCE_LINEAR = {
     "voce": ("E", "sigma0", "max_strain"),
     "swift": ("E", "K", "max_strain"),
     "ramberg_osgood": ("E", "sigma02", "max_strain"),
 }
-# MONOTONIC: the test of a law of one rising loading, whose settings are those of the curve.
+# MONOTONIC: the test of a law of one rising loading, whose settings belong to the curve.
 MONOTONIC = Monotonic.name
 # _OF_TESTS: settings that say nothing of one rising loading.
 _OF_TESTS = ("tests", "test_ranges", "missing_tests", "noise_strain")
@@ -160,7 +159,7 @@ class CurveSettings(Laboratory):
             object.__setattr__(self, name, value)
 
     def _contradiction(self, programmes: Sequence[Programme]) -> str | None:
-        """What the settings say against each other or against the tests; None where nothing."""
+        """A contradiction between the settings, or to the tests; None where there is none."""
         if self.noise_told and not programmes:
             return "--config.data.noise_told is for tests; a curve of rising strain has no channel for it: leave it out"
         if self.noise_told and self.noise_of_maximum is None:
@@ -190,7 +189,7 @@ class CurveSettings(Laboratory):
 
     @property
     def max_strain_scale(self) -> Scale:
-        """What the end of a curve is drawn evenly on."""
+        """The scale on which the end of a curve is drawn evenly."""
         return self.scales.get("max_strain", self.build_law().max_strain_scale)
 
     def build_law(self) -> Law:
@@ -254,7 +253,7 @@ class CurveSettings(Laboratory):
         content["fixed"] = dict(sorted(resolved.fixed.items()))
         for name in ("max_strain", "strength_mpa", *OBSERVATION):
             content[name] = None if content[name] is None else list(content[name])
-        # What old settings do not say is left out where it is as it was then: their form stays the same.
+        # Keys that old settings lack are left out where they say the same: the form of old settings stays.
         for name in (*OBSERVATION, "noise_told"):
             if not content[name]:
                 del content[name]
@@ -334,7 +333,7 @@ def split_features(features: NDArray[np.floating]) -> tuple[Array, Array, NDArra
 
 @dataclasses.dataclass(frozen=True)
 class RecordForm:
-    """What the points and channels of a record are.
+    """The points and channels of a record.
 
     Attributes:
       points: of one test.
@@ -395,7 +394,7 @@ class RecordForm:
         return tokens
 
     def network(self) -> dict[str, Any]:
-        """What `tfmat.networks.build_model` must know of a record."""
+        """Arguments of `tfmat.networks.build_model` that a record decides."""
         tokens = self.modes.tolist() if self.num_tests > 1 else ()
         return {
             "num_points": self.num_points,
@@ -482,7 +481,7 @@ def _typical(programme: Programme, setting: str) -> float:
 def observed(
     settings: CurveSettings, features: NDArray[np.floating]
 ) -> tuple[Array | TestSet, Array, NDArray[np.bool_]]:
-    """What was driven, the response, and which points are there, as fits and likelihoods take them.
+    """The driven values, the response, and the points that are there, as fits and likelihoods take them.
 
     Args:
       features: records as simulated with these settings, [curves, points, channels].
@@ -514,7 +513,7 @@ def observed(
 # before it as they were.
 
 
-# Streams of random numbers, after those of `laboratory`: which tests are missing, what the tests of a record share,
+# Streams of random numbers, after the ones in `laboratory`: which tests are missing, what the tests of a record share,
 # and from there on each test's own.
 (
     _MISSING_OF_TESTS,
@@ -616,7 +615,7 @@ def fill_tests(
 def _present(
     random: np.random.Generator, records: int, tests: int, missing: float
 ) -> NDArray[np.bool_]:
-    """Which tests of each record are there, one at least: [records, tests]."""
+    """The tests of each record that are there, one at least: [records, tests]."""
     chosen = random.integers(0, tests, records)
     there = random.random((records, tests)) >= (missing if tests > 1 else 0.0)
     there[np.arange(records), chosen] = True
@@ -693,7 +692,7 @@ class SimulatedCurves:
 
 @dataclasses.dataclass
 class _Draws:
-    """What is drawn once a curve, for a whole block; [BLOCK] or [BLOCK, parameters]."""
+    """Values that are drawn once a curve, for a whole block; [BLOCK] or [BLOCK, parameters]."""
 
     labels: Array
     parameters: Array
@@ -935,7 +934,7 @@ def blocks_of(start: int, stop: int) -> list[tuple[int, slice, slice]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Noisy copies of curves that hold no noise, such as those of finite-element runs: cheap where runs are not.
+# Noisy copies of curves that hold no noise, such as finite-element runs give: cheap where runs are not.
 
 
 class NoisyCopies:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,9 @@ _FEWEST_STEPS = 6
 _WHOLE, _MOST_STEPS = 2e-3, 100.0
 # _MOSTLY: share of the distances that are whole numbers of steps.
 _MOSTLY = 0.95
+# _BY_CHANCE: noise by differences of another order is smaller by this over the root of the points in one case of a
+# hundred where all are right: the ratio of both has a standard deviation of 0.85 over that root.
+_BY_CHANCE = 2.0
 # Neighbouring points whose scatter is compared with other points' where the noise of the strain is looked for.
 _NOISE_WINDOW = 12
 
@@ -238,15 +243,32 @@ def _visible_toe(strain: Array, stress: Array, strain_error: float) -> float:
     return size if _LEAST_TOE * elastic < size < longest else 0.0
 
 
-def noise_of(values: Array) -> float:
-    """Standard deviation of the noise of a smooth curve, from its second differences (their median: robust).
+def noise_of(
+    values: Array, turns: Sequence[int] = (), orders: Sequence[int] = (2,), fewest: int = 5
+) -> float:
+    """Standard deviation of the noise of a smooth curve, as its differences show it (their median: robust).
 
-    Values in coarse steps, which stay the same from row to row, are off by the standard deviation of their rounding.
+    Second differences of a curve with few points hold its bends too: differences of a further order count where they
+    are smaller by more than chance. Noise that is alike at neighbouring points shows less than it is. Values in coarse
+    steps, which stay the same from row to row, are off by the standard deviation of their rounding at least.
+
+    Args:
+      values: [points]; turns: points between branches, across which nothing is smooth.
+      orders: of the differences, the first one at least.
+      fewest: points; fewer show no noise.
     """
-    if len(values) < 5:
+    if len(values) < fewest:
         return 0.0
-    noise = float(1.4826 * np.median(np.abs(np.diff(values, 2))) / np.sqrt(6.0))
-    return max(noise, resolution_of(values) / np.sqrt(12.0))
+    branches = np.split(values, turns)
+    noise = 0.0
+    for order in orders:
+        parts = [np.diff(branch, order) for branch in branches if len(branch) > order]
+        if parts:
+            middle = float(np.median(np.abs(np.concatenate(parts))))
+            found = 1.4826 * middle / np.sqrt(math.comb(2 * order, order))
+            by_chance = _BY_CHANCE / np.sqrt(len(values))
+            noise = found if order == orders[0] or found < (1.0 - by_chance) * noise else noise
+    return float(max(noise, resolution_of(values) / np.sqrt(12.0)))
 
 
 def resolution_of(values: Array, repeated: float = _REPEATED) -> float:
@@ -284,7 +306,7 @@ def resolution_of(values: Array, repeated: float = _REPEATED) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class StrainError:
-    """What the strain of a curve's points is off by, as far as it is known from the rows that were measured.
+    """The error of the strain of a curve's points, as far as it is known from the rows that were measured.
 
     Attributes:
       deviation: standard deviation of each point, -.
@@ -383,7 +405,7 @@ def _averaged(strain: Array, stress_mpa: Array, group: int) -> tuple[Array, Arra
 
 
 # --------------------------------------------------------------------------------------------------
-# What a tension test of a metal tells without any law: modulus, proof stress, strength and elongations.
+# Properties that a tension test of a metal tells without any law: modulus, proof stress, strength and elongations.
 
 
 # ISO 6892-1, annex G: the modulus is the slope between these shares of Rp0.2; where few points lie there, between the
