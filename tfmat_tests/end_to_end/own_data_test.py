@@ -93,7 +93,8 @@ def test_the_guide_to_labelled_curves(
 ) -> None:
     """Program and commands of docs/finite_elements.md on labelled curves, one after the other; only the training is small and short."""
     text = (PROJECT / "docs" / "finite_elements.md").read_text("utf-8")
-    guide = text.partition("## Labelled curves from elsewhere")[2]
+    section = text.partition("## Labelled curves from elsewhere")[2]
+    guide = re.sub(r" \\\n +", " ", section)
     monkeypatch.chdir(tmp_path)
     (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     exec(compile(program, "finite_elements.md", "exec"), {})
