@@ -3,13 +3,14 @@
 import dataclasses
 import itertools
 import math
+import numbers
 import os
 import pathlib
 import re
 import traceback
 import types
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from ml_collections import ConfigDict as Config
 
@@ -60,15 +61,13 @@ class Duration:
         return round(self.value * (steps_per_epoch if self.unit == "epochs" else 1))
 
     def __str__(self) -> str:
-        return f"{self.value:g}{self.unit}"
+        value = int(self.value) if self.value == int(self.value) else self.value
+        return f"{value}{self.unit}"
 
 
 def seconds_of(text: str) -> float | None:
     """Seconds of a time as people write it; None for steps or epochs. InputError where it is no duration."""
     return Duration.parse(text).seconds
-
-
-ONE_EPOCH, NO_STEPS = Duration(1, "epochs"), Duration(0, "steps")
 
 
 def parse_growth(text: str) -> Growth:
@@ -188,26 +187,115 @@ class EpochPlan:
         ]
 
 
+# --------------------------------------------------------------------------------------------------
+# Meshes as data: `batch:4,model:2` are two named axes and eight devices; and rules of layouts on them.
+
+
+# Examples are divided over the axis of this name; dense layers, by default, over the other.
+BATCH, MODEL = "batch", "model"
+
+
 @dataclasses.dataclass(frozen=True)
-class RunSteps:
-    """The lengths of a run that a schedule of the learning rate needs.
+class MeshShape:
+    """Named axes and their numbers of devices.
 
     Attributes:
-      total: steps of the whole run.
-      warmup: of these, the first, in which the rate rises.
-      falls: steps at which the rate of a step schedule falls.
+      axes: (name, devices) in order; neighbours on the last axis are neighbouring devices.
     """
 
-    total: int
-    warmup: int = 0
-    falls: tuple[int, ...] = ()
+    axes: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "MeshShape":
+        """`batch:4,model:2` as a mesh; InputError where it is not one."""
+        axes = tuple(_parse_axis(part.strip(), text) for part in text.split(","))
+        names = [name for name, _ in axes]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"mesh '{text}' names the axis {name} twice; give each axis once")
+        return cls(axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the axes."""
+        return tuple(name for name, _ in self.axes)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of the whole mesh."""
+        return math.prod(size for _, size in self.axes)
+
+    def size(self, axis: str | None) -> int:
+        """Devices along an axis; 1 where there is no such axis."""
+        return dict(self.axes).get(axis or "", 1)
+
+    def devices_per_process(self, num_processes: int) -> int:
+        """Devices of each process; InputError where they cannot be shared out evenly."""
+        if self.num_devices % num_processes:
+            raise InputError(
+                f"mesh {self} has {self.num_devices} devices for {num_processes} processes, which get unequal parts; "
+                f"use a mesh of a multiple of {num_processes} devices, or another number of processes"
+            )
+        return self.num_devices // num_processes
+
+    def check_devices(self, available: int, kind: str, num_processes: int = 1) -> None:
+        """InputError where a process's part of the mesh is larger than the devices that it has."""
+        wanted = self.devices_per_process(num_processes)
+        if wanted <= available:
+            return
+        of = f" for each of {num_processes} processes" if num_processes > 1 else ""
+        raise InputError(
+            f"mesh {self} needs {wanted} devices{of}, there are {available} {kind} devices; "
+            f"the nearest that fits is {self.shrunk(available * num_processes)}"
+        )
+
+    def shrunk(self, num_devices: int) -> "MeshShape":
+        """The largest mesh of these axes on at most `num_devices`: the largest axis gives way first."""
+        sizes = dict(self.axes)
+        while math.prod(sizes.values()) > max(1, num_devices):
+            largest = max(sizes, key=lambda name: sizes[name])
+            sizes[largest] -= 1
+        return MeshShape(tuple(sizes.items()))
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}:{size}" for name, size in self.axes)
+
+
+ONE_DEVICE = MeshShape(((BATCH, 1),))
+
+
+def _parse_axis(part: str, text: str) -> tuple[str, int]:
+    name, _, size = part.partition(":")
+    name, size = name.strip(), size.strip()
+    if not (name.isidentifier() and size.isdecimal() and int(size) > 0):
+        raise InputError(
+            f"mesh '{text}': '{part}' is no axis; write NAME:DEVICES, such as {BATCH}:4,{MODEL}:2"
+        )
+    return name, int(size)
+
+
+# (regular expression over paths of variables, layout) in order; the first that matches holds.
+Rules = tuple[tuple[str, str], ...]
+
+
+def parse_rules(text: str) -> Rules:
+    """`REGEX=LAYOUT;REGEX=LAYOUT`, as in the config, as rules; InputError where it is not that."""
+    rules = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        pattern, separator, layout = part.rpartition("=")
+        if not (pattern and separator and layout):
+            raise InputError(
+                f"layouts: '{part}' is no rule; write REGEX=LAYOUT, such as hidden/kernel=-,{MODEL}"
+            )
+        rules.append((pattern.strip(), layout.strip()))
+    return tuple(rules)
 
 
 # --------------------------------------------------------------------------------------------------
 # The keys of a run's config: name, default, type, meaning. The only place where a key is declared.
 
 
-# ruff: noqa: E501 (a table is read by rows)
+# ruff: noqa: E501, RUF009 (a table is read by rows; its defaults are fields)
 
 
 # Sections whose keys are names of the law's parameters,
@@ -228,6 +316,7 @@ class Option:
       accepts: the condition.
       choices: the valid strings, where there are few.
       optional: whether None (`none` on the command line) is valid.
+      read: what a section makes of its text; None: takes it as it is.
     """
 
     name: str
@@ -238,6 +327,7 @@ class Option:
     accepts: Callable[[Any], bool] = lambda value: True
     choices: tuple[str, ...] = ()
     optional: bool = False
+    read: Callable[[str], Any] | None = None
 
     def parse(self, text: str) -> Any:
         """The value that `text` on the command line means; checked."""
@@ -283,13 +373,12 @@ class Option:
 
 
 def _to_int(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if math.isfinite(value) and value == int(value) else None
+    number = _to_float(value)
+    return int(value) if number is not None and number == int(number) else None
 
 
 def _to_float(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     return float(value) if math.isfinite(value) else None
 
@@ -369,6 +458,19 @@ def _small_pair(most: float) -> Callable[[Any], bool]:
     return lambda values: _rising_pair(values) and values[1] <= most
 
 
+# Kind of a key (see Option) by the type of its value; others are read from a word.
+_KIND_OF = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    Duration: "duration",
+    tuple[int, ...]: "ints",
+    tuple[float, ...]: "floats",
+    tuple[str, ...]: "words",
+}
+# More falls of a step schedule than these leave no rate.
+_MOST_FALLS = 100
+
 ACTIVATIONS = (
     "relu",
     "leaky_relu",
@@ -382,106 +484,259 @@ ACTIVATIONS = (
     "linear",
 )
 
-_ALL = (
-    Option("law", "hahn_tsai", "str", "material law: a name from `tfmat laws`, or path/to/file.py:ClassName"),
-    Option("tests", None, "words", "test programmes of a record, from `tfmat laws --tests`, or path/to/file.py:ClassName: cyclic, or uniaxial,planar (none: the law's own)", optional=True),
-    Option("seed", 0, "int", "of the curves, the weights and the order of examples", "0 or more", _not_negative),
-    Option("global_batch_size", 150, "int", "examples a step, over all workers", "1 or more", _positive),
-    Option("batch_growth", "", "str", "from which epochs on the batch is how many times global_batch_size: 4epochs:2,6epochs:4", "whole epochs that rise and factors, such as 4epochs:2,6epochs:4", is_growth),
-    Option("train_for", "8epochs", "duration", "length of training: 20steps, 8epochs, 90s, 10m, 2h"),
-    Option("target_val_loss", None, "float", "stop as soon as val_loss is at or below this; negative for a log density", optional=True),
-    Option("loss_weights", None, "floats", "of the parameters' squared errors, in their order; only their ratios count (none: all alike)", "positive", _all_positive, optional=True),
-    Option("steps_per_call", None, "int", "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive, optional=True),
-    Option("profile", False, "bool", "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/scaling.md)"),
-    Option("trace_steps", None, "int", "record every operation of so many steps in trace.json.gz (none: no trace)", "1 or more", _positive, optional=True),
-    Option("jit_compile", False, "bool", "compile the step with XLA (slower on CPUs; measure)"),
-    Option("precision", "float32", "str", "of dense layers in training steps: float32, bfloat16 (weights and sums stay float32), or auto: bfloat16 where a trial finds it faster", choices=("float32", "bfloat16", "auto")),
-    Option("mesh", "batch:1", "str", "named axes: dtensor: with their devices, such as batch:4,model:2; horovod, mpi: with their processes, such as stage:2 or batch:2,stage:2, where each stage has a part of the network (docs/large_networks.md)"),
-    Option("stages", "", "str", "pipeline stages: regular expressions over names of layers behind which the network is cut, with commas between them (none: cuts that balance the bytes of weights)"),
-    Option("micro_batches", None, "int", "pipeline stages: parts of a worker's batch that go through the stages one after the other (none: four for each stage)", "1 to 64", lambda v: 1 <= v <= 64, optional=True),
-    Option("schedule", "1f1b", "str", "pipeline stages: gpipe: all forward passes, then all backward passes; 1f1b: backward passes as soon as they can begin, with fewer activations in memory", choices=("gpipe", "1f1b")),
-    Option("layouts", "", "str", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model"),
-    Option("zero_stage", 0, "int", "shard over the batch axis or the processes 0 nothing, 1 slots, 2 and gradients, 3 (dtensor) and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3)),
-    Option("compression", "none", "str", "horovod, mpi: of the gradients on their way between workers, for slow networks (docs/slow_networks.md)", choices=("none", "fp16", "bf16", "int8", "sign", "topk", "powersgd")),
-    Option("compression_rank", 4, "int", "powersgd: rank of the product that a gradient is sent as", "1 or more", _positive),
-    Option("compression_fraction", 0.01, "float", "topk: share of a gradient's numbers that is sent", "above 0, up to 0.5", lambda v: 0 < v <= 0.5),
-    Option("reduction", "flat", "str", "horovod, mpi: flat, or hierarchical: sums within each node first, then between the nodes' first ranks, for nodes of several ranks on a slow network", choices=("flat", "hierarchical")),
-    Option("bucket_mb", None, "float", "horovod, mpi: gradients are summed in buckets of so many megabytes, each while the rest of the backward pass computes, for wide networks on fast links (none: all in one)", "positive", _positive, optional=True),
-    Option("local_steps", 1, "int", "horovod, mpi: steps that each worker takes by itself before the workers meet (1: they sum gradients in every step); asynchronous with averaging: between two averagings that a worker begins", "1 or more", _positive),
-    Option("outer_learning_rate", None, "float", "local steps: of the step that the weights take at a meeting (none: 0.7 with 16 to 25 local steps, or 0.5 with overlap_meetings, else 1)", "positive", _positive, optional=True),
-    Option("outer_momentum", None, "float", "local steps: Nesterov momentum of that step (none: 0.9 with 16 to 25 local steps, or 0.8 with overlap_meetings, 0.5 with more, 0 with fewer)", "0 or more, below 1", _fraction, optional=True),
-    Option("overlap_meetings", False, "bool", "local steps: what the workers moved comes together while they take the next local steps, so that nobody waits for a slow network; each meeting brings the mean of the round before"),
-    Option("quorum", None, "int", "asynchronous: gradients of the workers that make a step; later ones are dropped (none: each moves the weights at once)", "1 or more", _positive, optional=True),
-    Option("averaging", False, "bool", "asynchronous: each worker trains weights of its own, and averages them with those of one other worker at a time, drawn at random (docs/slow_networks.md)"),
-    Option("staleness_scaling", "none", "str", "asynchronous: the weights' step as it is (none), times 1 / (1 + staleness) (inverse), or its root (sqrt)", choices=("none", "inverse", "sqrt")),
-    Option("accumulate", 1, "int", "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive),
-    Option("offload", "none", "str", "single, horovod, mpi: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots")),
-    Option("offload_dir", None, "str", "folder of that file, on a fast disk of the machine (none: the run's folder)", optional=True),
-    Option("data.num_curves", 1_000_000, "int", "curves for training (75 %) and validation (25 %)", "8 or more", lambda v: v >= 8),
-    Option("data.num_train", None, "int", "training curves that are used, the first of the data set (none: all)", "1 or more", _positive, optional=True),
-    Option("data.num_test", 10_000, "int", "further curves that never train", "1 or more", _positive),
-    Option("data.seed", None, "int", "of the curves, if not `seed`", "0 or more", _not_negative, optional=True),
-    Option("data.noise_mpa", None, "float", "standard deviation of the stress noise, MPa (none: the law's)", "0 or more", _not_negative, optional=True),
-    Option("data.noise_relative", 0.0, "float", "standard deviation of the stress noise as a fraction of the stress", "0 or more, below 1", _fraction),
-    Option("data.noise_of_maximum", None, "floats", "range of further noise as a fraction of the curve's largest stress, drawn log-uniformly for each (none: no such noise)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5), optional=True),
-    Option("data.noise_correlation", None, "floats", "range of the correlation of neighbouring points' noise, drawn log-uniformly (none: points err independently)", "LOW,HIGH with 0 < low <= high <= 0.999", _small_pair(0.999), optional=True),
-    Option("data.noise_told", False, "bool", "whether records of tests tell the network how large each test's noise is"),
-    Option("data.measured_points", None, "ints", "range of the number of points that the machine records, drawn log-uniformly; they go onto the curve's points as a file's do, of tests they stand in the record as they are (none: measured at the curve's points)", "LOW,HIGH with 8 <= low <= high <= 10000", lambda v: len(v) == 2 and 8 <= v[0] <= v[1] <= 10_000, optional=True),
-    Option("data.strain_offset", None, "floats", "range of an error of the strain's zero (standard deviation), drawn log-uniformly (none: zero is zero)", "LOW,HIGH with 0 < low <= high <= 0.01", _small_pair(0.01), optional=True),
-    Option("data.stress_offset", None, "floats", "range of an error of the stress's zero (standard deviation), MPa, drawn log-uniformly (none: zero is zero)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
-    Option("data.toe", None, "floats", "range of the slack that a strain takes up which rises from zero, drawn log-uniformly (none: the specimen bears from the start)", "LOW,HIGH with 0 < low <= high <= 0.1", _small_pair(0.1), optional=True),
-    Option("data.machine_stiffness", None, "floats", "range of the apparent modulus of what gives way beside the specimen, MPa: the measured strain is the specimen's and stress / stiffness; drawn log-uniformly (none: the specimen's own strain is measured)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
-    Option("data.misfit", None, "floats", "range of a smooth deviation from the law as a fraction of the stress (standard deviation), drawn log-uniformly (none: follows the law)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5), optional=True),
-    Option("data.yield_spread", None, "floats", "range of half the spread of ln(yield stress) in the specimen, which rounds the knee, drawn log-uniformly (none: a sharp knee)", "LOW,HIGH with 0 < low <= high <= 2", _small_pair(2), optional=True),
-    Option("data.laboratory", False, "bool", "whether options of the observation model that are none are those of the law's family (docs/tests.md), drawn noise in place of the law's"),
-    Option("data.noise_strain", None, "float", "standard deviation of the strain's noise in tests that drive the stress (none: the law's)", "0 or more", _not_negative, optional=True),
-    Option("data.missing_tests", 0.0, "float", "probability that a test of several is missing in a record", "0 or more, below 1", _fraction),
-    Option("data.max_strain", None, "floats", "range of the curves' maximum strain (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
-    Option("data.strength_mpa", None, "floats", "range of the stress at which curves break off, MPa (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
-    Option("data.strength_cut_off", True, "bool", "whether curves break off at the strength"),
-    Option("data.num_points", 200, "int", "points a curve", "16 or more", lambda v: v >= 16),
-    Option("data.num_validation", 25_000, "int", "validation curves used after every epoch (all of them at the end)", "1 or more", _positive),
-    Option("data.reading", "auto", "str", "memory, stream, or auto: memory where the set fits", choices=("auto", "memory", "stream")),
-    Option("data.sharding", "partition", "str", "horovod: workers share each global batch (partition), or each draws for itself from the whole set (independent)", choices=("partition", "independent")),
-    Option("model.input_scaling", "data_set", "str", "of strain and stress: data_set (divided by the largest of the set), or curve (by each curve's own, whose logarithms are inputs then)", choices=("data_set", "curve")),
-    Option("model.representation", "points", "str", "of a record for the dense layers: points (through convolutions); plastic_spectrum (moduli, plastic path and a spectrum of hardening, of metals whose strain is driven, once or to and fro); or fit (the parameters that fit the record best, how well they are known, and what is left: any law; the network answers around them). No convolutions with the last two", choices=("points", "plastic_spectrum", "fit")),
-    Option("model.conv_filters", (16, 24), "ints", "filters of each convolution", "positive", _all_positive),
-    Option("model.kernel_sizes", (7, 7), "ints", "kernel of each convolution, points", "positive", _all_positive),
-    Option("model.convolution", "direct", "str", "direct, or unfolded: as a matrix product, which dtensor can divide over channels (slower on one device)", choices=("direct", "unfolded")),
-    Option("model.pool_size", 2, "int", "max-pooling after each convolution, points (1: none)", "1 or more", _positive),
-    Option("model.hidden_units", (125,), "ints", "units of each dense layer", "positive", _all_positive),
-    Option("model.activation", "relu", "str", "of convolutions and dense layers", choices=ACTIVATIONS),
-    Option("model.dropout", 0.0, "float", "rate after each dense layer", "0 or more, below 1", _fraction),
-    Option("model.batch_normalization", "none", "str", "none, synchronized (statistics of the whole batch), or local (of each worker's part)", choices=("none", "synchronized", "local")),
-    Option("model.ghost_batch_size", None, "int", "examples a ghost batch of local batch normalization (none: a worker's whole part)", "2 or more", lambda v: v >= 2, optional=True),
-    Option("model.uncertainty", "none", "str", "none, gaussian: a head that says how far off each answer may be, or flow: the whole joint posterior", choices=("none", "gaussian", "flow")),
-    Option("model.couplings", 6, "int", "with model.uncertainty=flow: bends of the posterior, one after the other, each of half of the parameters given the others", "1 or more", _positive),
-    Option("model.coupling_units", 32, "int", "hidden units of each coupling", "1 or more", _positive),
-    Option("model.recompute", "none", "str", "where the network is cut, so that training keeps only what goes over the cuts and computes the rest twice (docs/large_networks.md): every:K layers with weights, or regular expressions over names of layers, with commas between them", "none, every:K with K of 1 or more, or regular expressions", _says_where),
-    Option("optimizer.name", "adam", "str", "optimizer", choices=("sgd", "adam", "adamw", "nadam", "rmsprop", "adagrad", "lion", "lars", "larc", "novograd", "lamb")),
-    Option("optimizer.learning_rate", 1e-3, "float", "peak learning rate", "positive", _positive),
-    Option("optimizer.schedule", "cosine", "str", "of the learning rate over the run", choices=("constant", "step", "cosine", "polynomial")),
-    Option("optimizer.step_every", "2epochs", "steps", "step schedule: between two falls, in steps or epochs"),
-    Option("optimizer.step_factor", 0.1, "float", "step schedule: of the rate at each fall", "above 0, below 1", lambda v: 0 < v < 1),
-    Option("optimizer.power", 1.0, "float", "polynomial schedule: of what is left of the run", "positive", _positive),
-    Option("optimizer.scaling", "none", "str", "learning rate times B / reference_batch_size (linear), its square root (sqrt), or as it is (none); B is the batch of a step: the global one, or with local_steps a worker's part", choices=("none", "linear", "sqrt")),
-    Option("optimizer.reference_batch_size", 75, "int", "global batch that learning_rate is for, where scaling is not none", "1 or more", _positive),
-    Option("optimizer.warmup", "0steps", "steps", "linear rise from 0 (with scaling: from the unscaled rate) to the peak, in steps or epochs"),
-    Option("optimizer.final_fraction", 0.0, "float", "what is left of the peak at the end of cosine and polynomial", "0 to 1", lambda v: 0 <= v <= 1),
-    Option("optimizer.momentum", 0.9, "float", "of SGD, RMSprop, LARS and LARC", "0 or more, below 1", _fraction),
-    Option("optimizer.nesterov", True, "bool", "Nesterov momentum for SGD"),
-    Option("optimizer.weight_decay", 0.0, "float", "decoupled weight decay", "0 or more", _not_negative),
-    Option("optimizer.trust_coefficient", 0.001, "float", "of LARS and LARC", "positive", _positive),
-    Option("optimizer.gradient_noise", 0.0, "float", "variance of noise added to the gradients at the first step (0: none)", "0 or more", _not_negative),
-    Option("optimizer.gradient_noise_decay", 0.55, "float", "the noise's variance falls as 1 / (1 + step) to this power", "0 or more", _not_negative),
-    Option("optimizer.sam_rho", None, "float", "sharpness-aware minimisation: the gradient is taken where the loss is about the largest within this distance, such as 0.05; a step takes about twice as long (none: at the weights)", "positive", _positive, optional=True),
-    Option("optimizer.clip_norm", None, "float", "clip gradients to this global norm", "positive", _positive, optional=True),
-    Option("checkpoint.keep", 3, "int", "checkpoints kept", "1 or more", _positive),
-    Option("checkpoint.every", "1epochs", "duration", "a duration between checkpoints: steps, epochs or time"),
-    Option("callbacks.early_stopping_patience", None, "int", "stop after so many epochs without a better val_loss", "1 or more", _positive, optional=True),
-)  # fmt: skip
 
-OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
+@dataclasses.dataclass(frozen=True)
+class _Section:
+    """Keys of a config that belong together, as a value: each checked, and read where it is text.
+
+    What has been read already, such as a Duration, is taken as it is.
+    """
+
+    # Of the keys' names in a config, such as `data.`; empty where they stand at its top.
+    prefix: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if "meaning" not in field.metadata:
+                continue
+            option, value = OPTIONS[f"{self.prefix}{field.name}"], getattr(self, field.name)
+            if option.read is None or isinstance(value, str):
+                value = option.check(value)
+            if option.read is not None and isinstance(value, str):
+                value = option.read(value)
+            object.__setattr__(self, field.name, value)
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """The section of a config that `check_config` has checked; InputError where its text cannot be read."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            kind: Any = field.type
+            if _is_section(kind):
+                values[field.name] = kind.of(config[field.name] if kind.prefix else config)
+            elif field.name in config:
+                value = config[field.name]
+                values[field.name] = value.to_dict() if isinstance(value, Config) else value
+        return cls(**values)
+
+
+def key(
+    default: Any,
+    meaning: str,
+    valid: str = "",
+    accepts: Callable[[Any], bool] = lambda value: True,
+    *,
+    choices: tuple[str, ...] = (),
+    kind: str = "",
+    read: Callable[[str], Any] | None = None,
+) -> Any:
+    """A key of a section; see Option. The field's annotation is the type that it has once it is read."""
+    about = {"meaning": meaning, "valid": valid, "accepts": accepts, "choices": choices}
+    return dataclasses.field(default=default, metadata={**about, "kind": kind, "read": read})
+
+
+# fmt: off
+@dataclasses.dataclass(frozen=True)
+class Parallelism(_Section):
+    """How steps are shared over devices and processes; these keys stand at the top of a config."""
+
+    mesh: MeshShape = key("batch:1", "named axes: dtensor: with their devices, such as batch:4,model:2; horovod, mpi: with their processes, such as stage:2 or batch:2,stage:2, where each stage has a part of the network (docs/large_networks.md)", read=MeshShape.parse)
+    stages: str = key("", "pipeline stages: regular expressions over names of layers behind which the network is cut, with commas between them (none: cuts that balance the bytes of weights)")
+    micro_batches: int | None = key(None, "pipeline stages: parts of a worker's batch that go through the stages one after the other (none: four for each stage)", "1 to 64", lambda v: 1 <= v <= 64)
+    schedule: str = key("1f1b", "pipeline stages: gpipe: all forward passes, then all backward passes; 1f1b: backward passes as soon as they can begin, with fewer activations in memory", choices=("gpipe", "1f1b"))
+    layouts: Rules = key("", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model", read=parse_rules)
+    zero_stage: int = key(0, "shard over the batch axis or the processes 0 nothing, 1 slots, 2 and gradients, 3 (dtensor) and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3))
+    compression: str = key("none", "horovod, mpi: of the gradients on their way between workers, for slow networks (docs/slow_networks.md)", choices=("none", "fp16", "bf16", "int8", "sign", "topk", "powersgd"))
+    compression_rank: int = key(4, "powersgd: rank of the product that a gradient is sent as", "1 or more", _positive)
+    compression_fraction: float = key(0.01, "topk: share of a gradient's numbers that is sent", "above 0, up to 0.5", lambda v: 0 < v <= 0.5)
+    reduction: str = key("flat", "horovod, mpi: flat, or hierarchical: sums within each node first, then between the nodes' first ranks, for nodes of several ranks on a slow network", choices=("flat", "hierarchical"))
+    bucket_mb: float | None = key(None, "horovod, mpi: gradients are summed in buckets of so many megabytes, each while the rest of the backward pass computes, for wide networks on fast links (none: all in one)", "positive", _positive)
+    local_steps: int = key(1, "horovod, mpi: steps that each worker takes by itself before the workers meet (1: they sum gradients in every step); asynchronous with averaging: between two averagings that a worker begins", "1 or more", _positive)
+    outer_learning_rate: float | None = key(None, "local steps: of the step that the weights take at a meeting (none: 0.7 with 16 to 25 local steps, or 0.5 with overlap_meetings, else 1)", "positive", _positive)
+    outer_momentum: float | None = key(None, "local steps: Nesterov momentum of that step (none: 0.9 with 16 to 25 local steps, or 0.8 with overlap_meetings, 0.5 with more, 0 with fewer)", "0 or more, below 1", _fraction)
+    overlap_meetings: bool = key(False, "local steps: what the workers moved comes together while they take the next local steps, so that nobody waits for a slow network; each meeting brings the mean of the round before")
+    quorum: int | None = key(None, "asynchronous: gradients of the workers that make a step; later ones are dropped (none: each moves the weights at once)", "1 or more", _positive)
+    averaging: bool = key(False, "asynchronous: each worker trains weights of its own, and averages them with those of one other worker at a time, drawn at random (docs/slow_networks.md)")
+    staleness_scaling: str = key("none", "asynchronous: the weights' step as it is (none), times 1 / (1 + staleness) (inverse), or its root (sqrt)", choices=("none", "inverse", "sqrt"))
+    accumulate: int = key(1, "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive)
+    offload: str = key("none", "single, horovod, mpi: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots"))
+    offload_dir: str | None = key(None, "folder of that file, on a fast disk of the machine (none: the run's folder)")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSection(_Section):
+    """The curves, and how they are read."""
+
+    prefix = "data."
+    num_curves: int = key(1_000_000, "curves for training (75 %) and validation (25 %)", "8 or more", lambda v: v >= 8)
+    num_train: int | None = key(None, "training curves that are used, the first of the data set (none: all)", "1 or more", _positive)
+    num_test: int = key(10_000, "further curves that never train", "1 or more", _positive)
+    seed: int | None = key(None, "of the curves, if not `seed`", "0 or more", _not_negative)
+    noise_mpa: float | None = key(None, "standard deviation of the stress noise, MPa (none: the law's)", "0 or more", _not_negative)
+    noise_relative: float = key(0.0, "standard deviation of the stress noise as a fraction of the stress", "0 or more, below 1", _fraction)
+    noise_of_maximum: tuple[float, ...] | None = key(None, "range of further noise as a fraction of the curve's largest stress, drawn log-uniformly for each (none: no such noise)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5))
+    noise_correlation: tuple[float, ...] | None = key(None, "range of the correlation of neighbouring points' noise, drawn log-uniformly (none: points err independently)", "LOW,HIGH with 0 < low <= high <= 0.999", _small_pair(0.999))
+    noise_told: bool = key(False, "whether records of tests tell the network how large each test's noise is")
+    measured_points: tuple[int, ...] | None = key(None, "range of the number of points that the machine records, drawn log-uniformly; they go onto the curve's points as a file's do, of tests they stand in the record as they are (none: measured at the curve's points)", "LOW,HIGH with 8 <= low <= high <= 10000", lambda v: len(v) == 2 and 8 <= v[0] <= v[1] <= 10_000)
+    strain_offset: tuple[float, ...] | None = key(None, "range of an error of the strain's zero (standard deviation), drawn log-uniformly (none: zero is zero)", "LOW,HIGH with 0 < low <= high <= 0.01", _small_pair(0.01))
+    stress_offset: tuple[float, ...] | None = key(None, "range of an error of the stress's zero (standard deviation), MPa, drawn log-uniformly (none: zero is zero)", "LOW,HIGH with 0 < low <= high", _rising_pair)
+    toe: tuple[float, ...] | None = key(None, "range of the slack that a strain takes up which rises from zero, drawn log-uniformly (none: the specimen bears from the start)", "LOW,HIGH with 0 < low <= high <= 0.1", _small_pair(0.1))
+    machine_stiffness: tuple[float, ...] | None = key(None, "range of the apparent modulus of what gives way beside the specimen, MPa: the measured strain is the specimen's and stress / stiffness; drawn log-uniformly (none: the specimen's own strain is measured)", "LOW,HIGH with 0 < low <= high", _rising_pair)
+    misfit: tuple[float, ...] | None = key(None, "range of a smooth deviation from the law as a fraction of the stress (standard deviation), drawn log-uniformly (none: follows the law)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5))
+    yield_spread: tuple[float, ...] | None = key(None, "range of half the spread of ln(yield stress) in the specimen, which rounds the knee, drawn log-uniformly (none: a sharp knee)", "LOW,HIGH with 0 < low <= high <= 2", _small_pair(2))
+    laboratory: bool = key(False, "whether options of the observation model that are none are those of the law's family (docs/tests.md), drawn noise in place of the law's")
+    noise_strain: float | None = key(None, "standard deviation of the strain's noise in tests that drive the stress (none: the law's)", "0 or more", _not_negative)
+    missing_tests: float = key(0.0, "probability that a test of several is missing in a record", "0 or more, below 1", _fraction)
+    max_strain: tuple[float, ...] | None = key(None, "range of the curves' maximum strain (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair)
+    strength_mpa: tuple[float, ...] | None = key(None, "range of the stress at which curves break off, MPa (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair)
+    strength_cut_off: bool = key(True, "whether curves break off at the strength")
+    num_points: int = key(200, "points a curve", "16 or more", lambda v: v >= 16)
+    num_validation: int = key(25_000, "validation curves used after every epoch (all of them at the end)", "1 or more", _positive)
+    reading: str = key("auto", "memory, stream, or auto: memory where the set fits", choices=("auto", "memory", "stream"))
+    sharding: str = key("partition", "horovod: workers share each global batch (partition), or each draws for itself from the whole set (independent)", choices=("partition", "independent"))
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSection(_Section):
+    """The network."""
+
+    prefix = "model."
+    input_scaling: str = key("data_set", "of strain and stress: data_set (divided by the largest of the set), or curve (by each curve's own, whose logarithms are inputs then)", choices=("data_set", "curve"))
+    representation: str = key("points", "of a record for the dense layers: points (through convolutions); plastic_spectrum (moduli, plastic path and a spectrum of hardening, of metals whose strain is driven, once or to and fro); or fit (the parameters that fit the record best, how well they are known, and what is left: any law; the network answers around them). No convolutions with the last two", choices=("points", "plastic_spectrum", "fit"))
+    conv_filters: tuple[int, ...] = key((16, 24), "filters of each convolution", "positive", _all_positive)
+    kernel_sizes: tuple[int, ...] = key((7, 7), "kernel of each convolution, points", "positive", _all_positive)
+    convolution: str = key("direct", "direct, or unfolded: as a matrix product, which dtensor can divide over channels (slower on one device)", choices=("direct", "unfolded"))
+    pool_size: int = key(2, "max-pooling after each convolution, points (1: none)", "1 or more", _positive)
+    hidden_units: tuple[int, ...] = key((125,), "units of each dense layer", "positive", _all_positive)
+    activation: str = key("relu", "of convolutions and dense layers", choices=ACTIVATIONS)
+    dropout: float = key(0.0, "rate after each dense layer", "0 or more, below 1", _fraction)
+    batch_normalization: str = key("none", "none, synchronized (statistics of the whole batch), or local (of each worker's part)", choices=("none", "synchronized", "local"))
+    ghost_batch_size: int | None = key(None, "examples a ghost batch of local batch normalization (none: a worker's whole part)", "2 or more", lambda v: v >= 2)
+    uncertainty: str = key("none", "none, gaussian: a head that says how far off each answer may be, or flow: the whole joint posterior", choices=("none", "gaussian", "flow"))
+    couplings: int = key(6, "with model.uncertainty=flow: bends of the posterior, one after the other, each of half of the parameters given the others", "1 or more", _positive)
+    coupling_units: int = key(32, "hidden units of each coupling", "1 or more", _positive)
+    recompute: str = key("none", "where the network is cut, so that training keeps only what goes over the cuts and computes the rest twice (docs/large_networks.md): every:K layers with weights, or regular expressions over names of layers, with commas between them", "none, every:K with K of 1 or more, or regular expressions", _says_where)
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerSection(_Section):
+    """The optimizer, and its learning rate over a run."""
+
+    prefix = "optimizer."
+    name: str = key("adam", "optimizer", choices=("sgd", "adam", "adamw", "nadam", "rmsprop", "adagrad", "lion", "lars", "larc", "novograd", "lamb"))
+    learning_rate: float = key(1e-3, "peak learning rate", "positive", _positive)
+    schedule: str = key("cosine", "of the learning rate over the run", choices=("constant", "step", "cosine", "polynomial"))
+    step_every: Duration = key("2epochs", "step schedule: between two falls, in steps or epochs", kind="steps")
+    step_factor: float = key(0.1, "step schedule: of the rate at each fall", "above 0, below 1", lambda v: 0 < v < 1)
+    power: float = key(1.0, "polynomial schedule: of what is left of the run", "positive", _positive)
+    scaling: str = key("none", "learning rate times B / reference_batch_size (linear), its square root (sqrt), or as it is (none); B is the batch of a step: the global one, or with local_steps a worker's part", choices=("none", "linear", "sqrt"))
+    reference_batch_size: int = key(75, "global batch that learning_rate is for, where scaling is not none", "1 or more", _positive)
+    warmup: Duration = key("0steps", "linear rise from 0 (with scaling: from the unscaled rate) to the peak, in steps or epochs", kind="steps")
+    final_fraction: float = key(0.0, "what is left of the peak at the end of cosine and polynomial", "0 to 1", lambda v: 0 <= v <= 1)
+    momentum: float = key(0.9, "of SGD, RMSprop, LARS and LARC", "0 or more, below 1", _fraction)
+    nesterov: bool = key(True, "Nesterov momentum for SGD")
+    weight_decay: float = key(0.0, "decoupled weight decay", "0 or more", _not_negative)
+    trust_coefficient: float = key(0.001, "of LARS and LARC", "positive", _positive)
+    gradient_noise: float = key(0.0, "variance of noise added to the gradients at the first step (0: none)", "0 or more", _not_negative)
+    gradient_noise_decay: float = key(0.55, "the noise's variance falls as 1 / (1 + step) to this power", "0 or more", _not_negative)
+    sam_rho: float | None = key(None, "sharpness-aware minimisation: the gradient is taken where the loss is about the largest within this distance, such as 0.05; a step takes about twice as long (none: at the weights)", "positive", _positive)
+    clip_norm: float | None = key(None, "clip gradients to this global norm", "positive", _positive)
+
+    def warmup_steps(self, epochs: EpochPlan, total: int) -> int:
+        """Steps of the warm-up in a run of `total` steps.
+
+        A config's warm-up of 500 steps is meant for its own data set; the same config on a thousand curves may take 60.
+        So a run that would be over before its warm-up is spends a tenth on that.
+        """
+        warmup = epochs.steps(self.warmup)
+        return warmup if warmup < total else total // 10
+
+    def falls(self, epochs: EpochPlan, total: int) -> list[int]:
+        """Steps at which the rate of a step schedule falls in a run of `total` steps; none of other schedules."""
+        found: list[int] = []
+        step = epochs.next_multiple(self.step_every, 0)
+        while self.schedule == "step" and step < total and len(found) < _MOST_FALLS:
+            found.append(step)
+            step = epochs.next_multiple(self.step_every, step)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointSection(_Section):
+    """The checkpoints of a run."""
+
+    prefix = "checkpoint."
+    keep: int = key(3, "checkpoints kept", "1 or more", _positive)
+    every: Duration = key("1epochs", "a duration between checkpoints: steps, epochs or time")
+
+
+@dataclasses.dataclass(frozen=True)
+class CallbacksSection(_Section):
+    """Keras callbacks of a run."""
+
+    prefix = "callbacks."
+    early_stopping_patience: int | None = key(None, "stop after so many epochs without a better val_loss", "1 or more", _positive)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(_Section):
+    """A config that was read once: what the code below is given, section by section.
+
+    Attributes:
+      ranges, fixed, test_ranges: by names of the law's parameters, or of settings of its tests.
+    """
+
+    law: str = key("hahn_tsai", "material law: a name from `tfmat laws`, or path/to/file.py:ClassName")
+    tests: tuple[str, ...] | None = key(None, "test programmes of a record, from `tfmat laws --tests`, or path/to/file.py:ClassName: cyclic, or uniaxial,planar (none: the law's own)")
+    seed: int = key(0, "of the curves, the weights and the order of examples", "0 or more", _not_negative)
+    global_batch_size: int = key(150, "examples a step, over all workers", "1 or more", _positive)
+    batch_growth: Growth = key("", "from which epochs on the batch is how many times global_batch_size: 4epochs:2,6epochs:4", "whole epochs that rise and factors, such as 4epochs:2,6epochs:4", is_growth, read=parse_growth)
+    train_for: Duration = key("8epochs", "length of training: 20steps, 8epochs, 90s, 10m, 2h")
+    target_val_loss: float | None = key(None, "stop as soon as val_loss is at or below this; negative for a log density")
+    loss_weights: tuple[float, ...] | None = key(None, "of the parameters' squared errors, in their order; only their ratios count (none: all alike)", "positive", _all_positive)
+    steps_per_call: int | None = key(None, "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive)
+    profile: bool = key(False, "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/scaling.md)")
+    trace_steps: int | None = key(None, "record every operation of so many steps in trace.json.gz (none: no trace)", "1 or more", _positive)
+    jit_compile: bool = key(False, "compile the step with XLA (slower on CPUs; measure)")
+    precision: str = key("float32", "of dense layers in training steps: float32, bfloat16 (weights and sums stay float32), or auto: bfloat16 where a trial finds it faster", choices=("float32", "bfloat16", "auto"))
+    parallel: Parallelism = dataclasses.field(default_factory=Parallelism)
+    data: DataSection = dataclasses.field(default_factory=DataSection)
+    model: ModelSection = dataclasses.field(default_factory=ModelSection)
+    optimizer: OptimizerSection = dataclasses.field(default_factory=OptimizerSection)
+    checkpoint: CheckpointSection = dataclasses.field(default_factory=CheckpointSection)
+    callbacks: CallbacksSection = dataclasses.field(default_factory=CallbacksSection)
+    ranges: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    test_ranges: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def epochs(self, num_examples: int) -> EpochPlan:
+        """Batches and steps of each epoch over so many examples."""
+        return EpochPlan(num_examples, self.global_batch_size, self.batch_growth)
+# fmt: on
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, _Section)
+
+
+def _options_of(section: type[_Section]) -> Iterator[Option]:
+    """The keys of a section and of those in it, in order."""
+    for field in dataclasses.fields(section):
+        kind: Any = field.type
+        if _is_section(kind):
+            yield from _options_of(kind)
+        elif "meaning" in field.metadata:
+            about = dict(field.metadata)
+            optional = type(None) in get_args(kind)
+            if optional:
+                (kind,) = (each for each in get_args(kind) if each is not type(None))
+            about["read"] = about["read"] or (Duration.parse if kind is Duration else None)
+            about["kind"] = about["kind"] or _KIND_OF.get(kind, "str")
+            name = f"{section.prefix}{field.name}"
+            yield Option(name, field.default, optional=optional, **about)
+
+
+OPTIONS: dict[str, Option] = {option.name: option for option in _options_of(Settings)}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -611,7 +866,7 @@ def check_layers(model_config: Config, num_points: int) -> None:
         )
     for key in ("couplings", "coupling_units"):
         default = OPTIONS[f"model.{key}"].default
-        if model_config.uncertainty != "flow" and model_config[key] != default:
+        if model_config.uncertainty != "flow" and getattr(model_config, key) != default:
             raise InputError(
                 f"model.{key} is for model.uncertainty=flow, not {model_config.uncertainty}; set that too, or leave "
                 "it out"
@@ -662,11 +917,6 @@ def check_saved_config(content: Mapping[str, Any]) -> tuple[Config, dict[str, An
             else:
                 extra[key] = value
     return check_config(config), extra
-
-
-def describe_options() -> list[Option]:
-    """Every key with default and meaning, for `--help`."""
-    return list(OPTIONS.values())
 
 
 def call_config_function(path: pathlib.Path, name: str, kind: type[Kind], wanted: str) -> Kind:

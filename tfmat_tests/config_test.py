@@ -2,16 +2,20 @@
 
 import json
 import pathlib
+from typing import Any
 
 import pytest
 
 from tfmat import config as module
 from tfmat.config import (
+    OPTIONS,
     Config,
+    Duration,
+    OptimizerSection,
+    Settings,
     apply_override,
     check_config,
     default_config,
-    describe_options,
     find_config_file,
     load_config,
     load_saved_config,
@@ -40,7 +44,7 @@ def _value(config: Config, key: str) -> object:
 
 def test_every_default_is_valid_and_described() -> None:
     config = check_config(default_config())
-    for option in describe_options():
+    for option in OPTIONS.values():
         assert _value(config, option.name) == option.default
         assert option.meaning and option.check(option.default) == option.default
 
@@ -102,6 +106,41 @@ def test_shipped_configs_are_found_from_any_folder(
 def test_overrides_take_the_type_of_their_key(key: str, text: str, value: object) -> None:
     found = _value(_with(key, text), key)
     assert found == value and type(found) is type(value)
+
+
+def test_sections_hold_what_a_config_says_read_once() -> None:
+    config = default_config()
+    for key, text in (
+        ("train_for", "3epochs"), ("batch_growth", "1epochs:2"), ("checkpoint.every", "90s"),
+        ("mesh", "batch:4,model:2"), ("layouts", "a=-,model; b=replicated"), ("ranges.G0", "1,2"),
+        ("optimizer.warmup", "5steps"), ("optimizer.schedule", "step"), ("global_batch_size", "10"),
+    ):  # fmt: skip
+        apply_override(config, key, text)
+    settings = Settings.of(check_config(config))
+    assert settings.train_for == Duration(3, "epochs") and settings.batch_growth == ((1, 2),)
+    assert settings.checkpoint.every.seconds == 90 and settings.ranges == {"G0": (1.0, 2.0)}
+    assert settings.parallel.mesh.axes == (("batch", 4), ("model", 2))
+    assert settings.parallel.layouts == (("a", "-,model"), ("b", "replicated"))
+    epochs = settings.epochs(100)
+    assert epochs.steps(settings.train_for) == 10 + 5 + 5
+    section = settings.optimizer
+    assert (section.warmup_steps(epochs, 20), section.falls(epochs, 20)) == (5, [15])
+    assert Settings.of(default_config()) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"global_batch_size": 0}, "config key global_batch_size is 0; it must be 1 or more"),
+        ({"precision": "float8"}, "config key precision is 'float8'"),
+        ({"train_for": "soon"}, "'soon' is not a duration"),
+    ],
+)
+def test_a_section_checks_itself(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Settings(**values)
+    with pytest.raises(InputError, match="optimizer.warmup is '3s'; give it in steps or epochs"):
+        OptimizerSection(warmup="3s")  # type: ignore[arg-type]
 
 
 def test_only_a_log_density_can_reach_a_negative_target() -> None:

@@ -75,8 +75,6 @@ LIGHT = {
     ),
     *(
         "tfmat.scaling.study",
-        "tfmat.training.checkpoints",
-        "tfmat.training.plan",
         "tfmat.training.run_folder",
     ),
     *("tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow.job", "tfmat.workflow.scale"),

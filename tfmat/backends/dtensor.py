@@ -29,7 +29,7 @@ from tfmat.backends.base import (
 from tfmat.backends.exchange import repeated_mesh_sums
 from tfmat.backends.layouts import Plan, device_parts, make_plan, slot_specs, weights_of
 from tfmat.backends.losses import sums_of
-from tfmat.backends.options import BATCH, NOT_ON_A_MESH, BackendOptions, MeshShape, Spec
+from tfmat.backends.options import NOT_ON_A_MESH, BackendOptions, Spec
 from tfmat.backends.recomputation import recomputation_of
 from tfmat.backends.step import (
     Batch,
@@ -43,6 +43,7 @@ from tfmat.backends.step import (
     what_couples,
 )
 from tfmat.backends.zero import DividedOptimizer, gatherer
+from tfmat.config import BATCH, MeshShape
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.port_guard import (
     Neighbour,

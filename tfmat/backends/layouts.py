@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.backends.options import (
-    BATCH,
-    MODEL,
     BackendOptions,
-    MeshShape,
-    Rules,
     Spec,
     Weight,
     compile_pattern,
@@ -20,7 +16,7 @@ from tfmat.backends.options import (
     parse_layout,
     why_no_effect,
 )
-from tfmat.config import Config, RunSteps
+from tfmat.config import BATCH, MODEL, MeshShape, Rules, Settings
 from tfmat.errors import InputError
 
 # --------------------------------------------------------------------------------------------------
@@ -401,7 +397,7 @@ class Footprint:
 
 
 def plan_of_config(
-    config: Config, options: BackendOptions, *, num_outputs: int, inputs: Mapping[str, Any]
+    config: Settings, options: BackendOptions, *, num_outputs: int, inputs: Mapping[str, Any]
 ) -> tuple[Plan, tuple[Footprint, ...]]:
     """Layouts and bytes of the config's network and optimizer; the network is built, and thrown away.
 
@@ -419,9 +415,7 @@ def plan_of_config(
 
     model = build_model(config.model, num_outputs=num_outputs, **inputs)
     # The number of steps changes no slot.
-    optimizer = build_optimizer(
-        config.optimizer, RunSteps(1), global_batch_size=config.global_batch_size
-    )
+    optimizer = build_optimizer(config.optimizer)
     optimizer.build(model.trainable_variables)
     plan = make_plan(weights_of(model), options.mesh, options.layouts, options.zero_stage)
     return plan, _footprints(model, optimizer, plan)

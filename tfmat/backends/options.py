@@ -1,14 +1,13 @@
 """The options of a backend, and what a config may not combine, before TensorFlow is loaded."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfmat.config import Config
+from tfmat.config import BATCH, MeshShape, Parallelism, Settings
 from tfmat.errors import InputError, nearest
 from tfmat.launch.processes import Processes, find_processes
 
@@ -18,92 +17,8 @@ from tfmat.launch.processes import Processes, find_processes
 # The rules by which a user divides weights over the axes, and one line for each that cannot be followed.
 
 
-# Examples are divided over the axis of this name; dense layers, by default, over the other.
-BATCH, MODEL = "batch", "model"
-
-
-@dataclasses.dataclass(frozen=True)
-class MeshShape:
-    """Named axes and their numbers of devices.
-
-    Attributes:
-      axes: (name, devices) in order; neighbours on the last axis are neighbouring devices.
-    """
-
-    axes: tuple[tuple[str, int], ...]
-
-    @classmethod
-    def parse(cls, text: str) -> "MeshShape":
-        """`batch:4,model:2` as a mesh; InputError where it is not one."""
-        axes = tuple(_parse_axis(part.strip(), text) for part in text.split(","))
-        names = [name for name, _ in axes]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"mesh '{text}' names the axis {name} twice; give each axis once")
-        return cls(axes)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the axes."""
-        return tuple(name for name, _ in self.axes)
-
-    @property
-    def num_devices(self) -> int:
-        """Devices of the whole mesh."""
-        return math.prod(size for _, size in self.axes)
-
-    def size(self, axis: str | None) -> int:
-        """Devices along an axis; 1 where there is no such axis."""
-        return dict(self.axes).get(axis or "", 1)
-
-    def devices_per_process(self, num_processes: int) -> int:
-        """Devices of each process; InputError where they cannot be shared out evenly."""
-        if self.num_devices % num_processes:
-            raise InputError(
-                f"mesh {self} has {self.num_devices} devices for {num_processes} processes, which get unequal parts; "
-                f"use a mesh of a multiple of {num_processes} devices, or another number of processes"
-            )
-        return self.num_devices // num_processes
-
-    def check_devices(self, available: int, kind: str, num_processes: int = 1) -> None:
-        """InputError where a process's part of the mesh is larger than the devices that it has."""
-        wanted = self.devices_per_process(num_processes)
-        if wanted <= available:
-            return
-        of = f" for each of {num_processes} processes" if num_processes > 1 else ""
-        raise InputError(
-            f"mesh {self} needs {wanted} devices{of}, there are {available} {kind} devices; "
-            f"the nearest that fits is {self.shrunk(available * num_processes)}"
-        )
-
-    def shrunk(self, num_devices: int) -> "MeshShape":
-        """The largest mesh of these axes on at most `num_devices`: the largest axis gives way first."""
-        sizes = dict(self.axes)
-        while math.prod(sizes.values()) > max(1, num_devices):
-            largest = max(sizes, key=lambda name: sizes[name])
-            sizes[largest] -= 1
-        return MeshShape(tuple(sizes.items()))
-
-    def __str__(self) -> str:
-        return ",".join(f"{name}:{size}" for name, size in self.axes)
-
-
-ONE_DEVICE = MeshShape(((BATCH, 1),))
-
-
-def _parse_axis(part: str, text: str) -> tuple[str, int]:
-    name, _, size = part.partition(":")
-    name, size = name.strip(), size.strip()
-    if not (name.isidentifier() and size.isdecimal() and int(size) > 0):
-        raise InputError(
-            f"mesh '{text}': '{part}' is no axis; write NAME:DEVICES, such as {BATCH}:4,{MODEL}:2"
-        )
-    return name, int(size)
-
-
 # For each dimension the name of an axis; None where it is whole.
 Spec = tuple[str | None, ...]
-Rules = tuple[tuple[str, str], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,19 +40,6 @@ class Weight:
     points: int = 1
 
 
-def parse_rules(text: str) -> Rules:
-    """`REGEX=LAYOUT;REGEX=LAYOUT`, as in the config, as rules; InputError where it is not that."""
-    rules = []
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        pattern, separator, layout = part.rpartition("=")
-        if not (pattern and separator and layout):
-            raise InputError(
-                f"layouts: '{part}' is no rule; write REGEX=LAYOUT, such as hidden/kernel=-,{MODEL}"
-            )
-        rules.append((pattern.strip(), layout.strip()))
-    return tuple(rules)
-
-
 def compile_pattern(pattern: str) -> re.Pattern:
     """The rule's regular expression; InputError where it is none."""
     try:
@@ -154,7 +56,7 @@ def parse_layout(layout: str, weight: Weight, mesh: MeshShape, pattern: str) -> 
     if weight.convolution == "direct":
         raise InputError(
             f"{rule}: {weight.path} is the kernel of a convolution, which DTensor wants whole; "
-            f"use '{pattern}=replicated', or tfmat's unfolded convolution (--config.model.convolution=unfolded)"
+            f"use '{pattern}=replicated', or tfmat's unfolded convolution (--settings.model.convolution=unfolded)"
         )
     axes = [axis.strip() for axis in layout.split(",")]
     for axis in axes:
@@ -209,37 +111,16 @@ _MOST_STEPS_FOR_LARGE_MOMENTUM = 25
 
 
 @dataclasses.dataclass(frozen=True)
-class BackendOptions:
-    """What the backends can be told; each takes what concerns it, and refuses the rest where it is not the default.
+class BackendOptions(Parallelism):
+    """What a backend is told: the keys of `Parallelism`, and where its steps run.
+
+    Each backend takes what concerns it, and refuses the rest where it is not the default.
 
     Attributes:
       processes: this process among those of its run; by default what the launcher says.
-      mesh: DTensor: named axes with their devices. Horovod, MPI: the axes `batch` and `stage` of the processes.
-      stages, micro_batches, schedule: Horovod, MPI: how a mesh with the axis `stage` divides the network and a batch;
-        see `tfmat.backends.pipeline.make_stages` and `order_of_work`. No number: four micro-batches for each stage.
-      layouts: DTensor: (regular expression over variable paths, layout) in order, the first match wins.
-      zero_stage: DTensor: 0 nothing, 1 slots, 2 slots and gradients, 3 those and weights sharded over the batch axis.
-        Horovod, MPI: 1 and 2 alike: each process has the slots, and receives the summed gradients, of its part.
-      folder: DTensor: one that all processes can see, by which those of several nodes find each other.
-      compression: Horovod, MPI: what gradients are made of on their way between workers, see `make_exchange`.
-      compression_rank, compression_fraction: of `powersgd` and of `topk`.
-      reduction: Horovod, MPI: `flat`, or `hierarchical`: within each node, between the nodes, and back.
-      bucket_mb: Horovod, MPI: gradients are summed in buckets of at most so many megabytes (10^6 bytes), each as soon
-        as it is there; None: all in one.
-      local_steps: Horovod, MPI: steps that each worker takes by itself before all meet; 1: they meet in every step.
-        asynchronous with `averaging`: between two averagings that a worker begins.
-      outer_learning_rate, outer_momentum: of the weights' step at a meeting; None: see `outer_step`.
-      overlap_meetings: local steps: what the workers moved comes together while they take the next local steps.
-      quorum: asynchronous: gradients that make a step; late ones are dropped. None: each moves the weights at once.
-      averaging: asynchronous: each worker trains weights of its own, and averages them with one other at a time.
-      staleness_scaling: asynchronous: `none`, `inverse` or `sqrt`: the weights' step times 1 / (1 + staleness), or its
-        root (Zhang et al. 2016, Staleness-aware async-SGD, arXiv:1511.05950).
-      accumulate: Horovod, MPI: parts of a local batch that go through one after the other.
-      recompute: where the model is cut (`every:K`, or regular expressions over names of layers), so that a training
-        step keeps only what goes over the cuts, and computes the rest twice; `none` keeps everything.
-      offload: single, Horovod, MPI: `slots`: each process has its optimizer's in a mapped file, from which they come
-        into memory block by block; `none`.
-      offload_dir: folder of that file; None: `folder`.
+      folder: one that all processes can see, by which those of several nodes find each other; slots on disk lie there
+        where `offload_dir` is None.
+      recompute: `model.recompute` of a settings.
       timeline: Horovod: whether `start_timeline` will be called.
 
     Raises:
@@ -248,32 +129,12 @@ class BackendOptions:
     """
 
     processes: Processes = dataclasses.field(default_factory=find_processes)
-    mesh: MeshShape = ONE_DEVICE
-    stages: str = ""
-    micro_batches: int | None = None
-    schedule: str = "1f1b"
-    layouts: tuple[tuple[str, str], ...] = ()
-    zero_stage: int = 0
     folder: str = "."
-    compression: str = "none"
-    compression_rank: int = 4
-    compression_fraction: float = 0.01
-    reduction: str = "flat"
-    bucket_mb: float | None = None
-    local_steps: int = 1
-    outer_learning_rate: float | None = None
-    outer_momentum: float | None = None
-    overlap_meetings: bool = False
-    quorum: int | None = None
-    averaging: bool = False
-    staleness_scaling: str = "none"
-    accumulate: int = 1
     recompute: str = "none"
-    offload: str = "none"
-    offload_dir: str | None = None
     timeline: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.overlap_meetings and self.local_steps == 1:
             raise InputError(
                 "overlap_meetings needs steps between two meetings; give local_steps=16, or leave it out"
@@ -309,6 +170,16 @@ class BackendOptions:
         if momentum is None:
             momentum = 0.5 if several else 0.0
         return 1.0 if rate is None else rate, momentum
+
+    @classmethod
+    def of_settings(cls, settings: Settings, **others: Any) -> "BackendOptions":
+        """What a run's settings tell its backend, and `others`."""
+        return cls(
+            **vars(settings.parallel),
+            recompute=settings.model.recompute,
+            timeline=settings.trace_steps is not None,
+            **others,
+        )
 
     @classmethod
     def on_mesh(cls, mesh: str, **others: Any) -> "BackendOptions":
@@ -478,56 +349,26 @@ NO_NOISE_IN_PARTS = (
 )
 
 
-def backend_options(config: Config, **others: Any) -> BackendOptions:
-    """What the config tells the backends, and `others`; InputError where mesh or rules for layouts cannot be read."""
-    return BackendOptions.on_mesh(
-        config.mesh,
-        stages=config.stages,
-        micro_batches=config.micro_batches,
-        schedule=config.schedule,
-        layouts=parse_rules(config.layouts),
-        zero_stage=config.zero_stage,
-        compression=config.compression,
-        compression_rank=config.compression_rank,
-        compression_fraction=config.compression_fraction,
-        reduction=config.reduction,
-        bucket_mb=config.bucket_mb,
-        local_steps=config.local_steps,
-        outer_learning_rate=config.outer_learning_rate,
-        outer_momentum=config.outer_momentum,
-        overlap_meetings=config.overlap_meetings,
-        quorum=config.quorum,
-        averaging=config.averaging,
-        staleness_scaling=config.staleness_scaling,
-        accumulate=config.accumulate,
-        recompute=config.model.recompute,
-        offload=config.offload,
-        offload_dir=config.offload_dir,
-        timeline=config.trace_steps is not None,
-        **others,
-    )
-
-
-def check_config_for(backend: str, config: Config, options: BackendOptions) -> None:
+def check_config_for(backend: str, settings: Settings, options: BackendOptions) -> None:
     """InputError where the config asks for what the backend does not do."""
-    check_profile(config, options, backend)
-    check_zero(options, backend, config.optimizer.gradient_noise)
-    check_stages(config, options, backend)
-    check_offload(config, options, backend)
+    check_profile(settings, options, backend)
+    check_zero(options, backend, settings.optimizer.gradient_noise)
+    check_stages(settings, options, backend)
+    check_offload(settings, options, backend)
     if backend == "asynchronous":
-        check_asynchronous(config, options)
+        check_asynchronous(settings, options)
     else:
-        check_of_asynchronous(config, backend)
+        check_of_asynchronous(options, backend)
     if backend == "dtensor":
-        check_dtensor(config, options)
+        check_dtensor(settings, options)
 
 
-def check_offload(config: Config, options: BackendOptions, backend: str) -> None:
+def check_offload(settings: Settings, options: BackendOptions, backend: str) -> None:
     """InputError where slots are to be on disk, and cannot be."""
-    if config.offload == "none":
+    if options.offload == "none":
         return
     check_slots_on_disk(options, backend)
-    if config.jit_compile:
+    if settings.jit_compile:
         raise InputError("jit_compile does not work with offload; leave out one of them")
 
 
@@ -553,32 +394,32 @@ def check_slots_on_disk(options: BackendOptions, backend: str) -> None:
         )
 
 
-def check_dtensor(config: Config, options: BackendOptions) -> None:
+def check_dtensor(settings: Settings, options: BackendOptions) -> None:
     """InputError where the config asks for what --backend=dtensor does not do, with the nearest that it does."""
-    check_offload(config, options, "dtensor")
+    check_offload(settings, options, "dtensor")
     for key, value, default in (
-        ("compression", config.compression, "none"),
-        ("reduction", config.reduction, "flat"),
-        ("bucket_mb", config.bucket_mb, None),
-        ("local_steps", config.local_steps, 1),
-        ("accumulate", config.accumulate, 1),
-        ("data.sharding", config.data.sharding, "partition"),
+        ("compression", options.compression, "none"),
+        ("reduction", options.reduction, "flat"),
+        ("bucket_mb", options.bucket_mb, None),
+        ("local_steps", options.local_steps, 1),
+        ("accumulate", options.accumulate, 1),
+        ("data.sharding", settings.data.sharding, "partition"),
     ):
         if value != default:
             raise InputError(
                 f"{key}={value} is for --backend=horovod and mpi; with --backend=dtensor leave it at "
                 f"{str(default).lower()}"
             )
-    if config.jit_compile:
+    if settings.jit_compile:
         raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
-    if config.precision != "float32":
-        raise InputError(f"precision={config.precision} {NOT_ON_A_MESH}")
-    if config.model.batch_normalization == "local":
+    if settings.precision != "float32":
+        raise InputError(f"precision={settings.precision} {NOT_ON_A_MESH}")
+    if settings.model.batch_normalization == "local":
         raise InputError(
             "model.batch_normalization=local does not work with --backend=dtensor, whose layers see the global batch; "
             "use synchronized"
         )
-    if config.optimizer.gradient_noise:
+    if settings.optimizer.gradient_noise:
         raise InputError(
             "optimizer.gradient_noise does not work with --backend=dtensor, which would draw other numbers for weights "
             "that are divided; leave it out"
@@ -613,50 +454,51 @@ def check_zero(options: BackendOptions, backend: str, gradient_noise: float = 0.
         raise InputError(NO_NOISE_IN_PARTS)
 
 
-def check_asynchronous(config: Config, options: BackendOptions) -> None:
+def check_asynchronous(settings: Settings, options: BackendOptions) -> None:
     """InputError where the config asks for what --backend=asynchronous does not do, before anything starts."""
     check_options_of_asynchronous(options)
-    if config.data.sharding != "partition":
+    if settings.data.sharding != "partition":
         raise InputError(
-            f"data.sharding={config.data.sharding} is for --backend=horovod and mpi; with --backend=asynchronous leave "
-            "it at partition"
+            f"data.sharding={settings.data.sharding} is for --backend=horovod and mpi; with --backend=asynchronous "
+            "leave it at partition"
         )
     several = options.processes.size > 1
     for key, given in (
-        ("jit_compile", config.jit_compile),
-        ("optimizer.gradient_noise", config.optimizer.gradient_noise),
-        ("optimizer.clip_norm", config.optimizer.clip_norm and not config.averaging),
-        ("optimizer.sam_rho", config.optimizer.sam_rho),
+        ("jit_compile", settings.jit_compile),
+        ("optimizer.gradient_noise", settings.optimizer.gradient_noise),
+        ("optimizer.clip_norm", settings.optimizer.clip_norm and not options.averaging),
+        ("optimizer.sam_rho", settings.optimizer.sam_rho),
         (
             "model.batch_normalization=synchronized",
-            several and config.model.batch_normalization == "synchronized",
+            several and settings.model.batch_normalization == "synchronized",
         ),
     ):
         if given:
             raise InputError(f"{key} does not work with --backend=asynchronous; leave it out")
 
 
-def check_stages(config: Config, options: BackendOptions, backend: str) -> None:
+def check_stages(settings: Settings, options: BackendOptions, backend: str) -> None:
     """InputError where the config asks for stages that cannot be had, or for what does not work with them."""
     check_mesh(options, backend)
     if not has_stages(options.mesh):
         return
     for key, given in (
-        ("jit_compile", config.jit_compile),
-        ("optimizer.gradient_noise", config.optimizer.gradient_noise),
-        ("optimizer.sam_rho", config.optimizer.sam_rho),
+        ("jit_compile", settings.jit_compile),
+        ("optimizer.gradient_noise", settings.optimizer.gradient_noise),
+        ("optimizer.sam_rho", settings.optimizer.sam_rho),
         (
             "model.batch_normalization=synchronized",
-            config.model.batch_normalization == "synchronized",
+            settings.model.batch_normalization == "synchronized",
         ),
     ):
         if given:
             raise InputError(f"{key} does not work with pipeline stages; leave it out")
-    part = config.global_batch_size // options.mesh.size(BATCH)
+    part = settings.global_batch_size // options.mesh.size(BATCH)
     if part < micro_batches_of(options):
         raise InputError(
-            f"global_batch_size={config.global_batch_size} gives each worker {part} examples, which cannot go through "
-            f"the stages as micro_batches={micro_batches_of(options)}; use a larger batch or fewer micro_batches"
+            f"global_batch_size={settings.global_batch_size} gives each worker {part} examples, which cannot go "
+            f"through the stages as micro_batches={micro_batches_of(options)}; use a larger batch or fewer "
+            "micro_batches"
         )
 
 
@@ -693,12 +535,12 @@ def check_options_of_asynchronous(options: BackendOptions) -> None:
         )
 
 
-def check_of_asynchronous(config: Config, backend: str) -> None:
+def check_of_asynchronous(options: BackendOptions, backend: str) -> None:
     """InputError for keys of --backend=asynchronous with another backend, which would not heed them."""
     for key, value, default in (
-        ("quorum", config.quorum, None),
-        ("averaging", config.averaging, False),
-        ("staleness_scaling", config.staleness_scaling, "none"),
+        ("quorum", options.quorum, None),
+        ("averaging", options.averaging, False),
+        ("staleness_scaling", options.staleness_scaling, "none"),
     ):
         if value != default:
             raise InputError(
@@ -706,18 +548,18 @@ def check_of_asynchronous(config: Config, backend: str) -> None:
             )
 
 
-def check_profile(config: Config, options: BackendOptions, backend: str) -> None:
+def check_profile(settings: Settings, options: BackendOptions, backend: str) -> None:
     """InputError where the parts of steps are to be measured, and cannot be."""
-    if not config.profile:
+    if not settings.profile:
         return
     for name, given in (
         ("--backend=dtensor", backend == "dtensor"),
         ("--backend=asynchronous", backend == "asynchronous"),
-        ("accumulate", config.accumulate > 1),
-        ("local_steps", config.local_steps > 1),
-        ("bucket_mb", config.bucket_mb is not None),
+        ("accumulate", options.accumulate > 1),
+        ("local_steps", options.local_steps > 1),
+        ("bucket_mb", options.bucket_mb is not None),
         ("pipeline stages", has_stages(options.mesh)),
-        ("jit_compile", config.jit_compile),
+        ("jit_compile", settings.jit_compile),
     ):
         if given:
             raise InputError(f"profile=true does not work with {name} yet; leave out one of them")

@@ -23,7 +23,6 @@ from tfmat.backends.base import (
 from tfmat.backends.exchange import Counted, num_bytes
 from tfmat.backends.offload import optimizer_on_disk
 from tfmat.backends.options import (
-    BATCH,
     SCHEDULES,
     STAGE,
     BackendOptions,
@@ -52,7 +51,7 @@ from tfmat.backends.step import (
     tensors_of,
     what_couples,
 )
-from tfmat.config import Config, RunSteps
+from tfmat.config import BATCH, Settings
 from tfmat.errors import InputError
 from tfmat.networks.segments import (
     Cut,
@@ -450,7 +449,7 @@ class PipelinePlan:
 
 
 def plan_stages(
-    config: Config, options: BackendOptions, *, num_outputs: int, inputs: Mapping[str, Any]
+    config: Settings, options: BackendOptions, *, num_outputs: int, inputs: Mapping[str, Any]
 ) -> PipelinePlan:
     """The stages of the config's network, which is built, and thrown away; see `plan_of_config` for the arguments.
 
@@ -461,9 +460,7 @@ def plan_stages(
     from tfmat.optimizers import build_optimizer
 
     model = build_model(config.model, num_outputs=num_outputs, **inputs)
-    optimizer = build_optimizer(
-        config.optimizer, RunSteps(1), global_batch_size=config.global_batch_size
-    )
+    optimizer = build_optimizer(config.optimizer)
     num_stages, replicas = options.mesh.size(STAGE), options.mesh.size(BATCH)
     found = make_stages(model, num_stages, options.stages)
     micro_batches = micro_batches_of(options)

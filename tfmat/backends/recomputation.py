@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfmat.errors import InputError
 from tfmat.networks.segments import Segment, segments, segments_of_stage
-from tfmat.optimizers.stateless import call_layer
+from tfmat.optimizers.functional import call_layer
 
 
 class Recomputation:

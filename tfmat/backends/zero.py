@@ -17,8 +17,8 @@ import tensorflow as tf
 from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import Collect, Exchange, Float16, Reduce, Scatter, Tensors
 from tfmat.backends.layouts import Collective, Footprint, Plan, bytes_of_variable, slot_owners
-from tfmat.backends.options import BATCH, NO_NOISE_IN_PARTS, BackendOptions, Spec, Weight
-from tfmat.config import Config, RunSteps
+from tfmat.backends.options import NO_NOISE_IN_PARTS, BackendOptions, Spec, Weight
+from tfmat.config import BATCH, Settings
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import LAMB, LARC, LARS, NovoGrad, exclude_alike
 
@@ -268,7 +268,7 @@ def _each(relayout: Relayout, tensors: Sequence[Any], specs: Sequence[Spec]) -> 
 
 
 def plan_processes(
-    config: Config,
+    config: Settings,
     options: BackendOptions,
     workers: int,
     *,
@@ -293,9 +293,7 @@ def plan_processes(
     from tfmat.optimizers import build_optimizer
 
     model = build_model(config.model, num_outputs=num_outputs, **inputs)
-    optimizer = build_optimizer(
-        config.optimizer, RunSteps(1), global_batch_size=config.global_batch_size
-    )
+    optimizer = build_optimizer(config.optimizer)
     variables = model.trainable_variables
     is_divided = options.zero_stage > 0 and workers > 1
     division = Division(variables, workers if is_divided else 1, 0)

@@ -185,11 +185,11 @@ def read_config(values: FlagValues) -> "Config":
 
 def config_help(values: FlagValues) -> str:
     """The keys of a config, one a line, with meaning and the value that a run with these flags would have."""
-    from tfmat.config import describe_options
+    from tfmat.config import OPTIONS
 
     config = read_config(values)
     lines = ["", f"config keys (--config.KEY=VALUE) [as in {values.config}]:"]
-    for option in describe_options():
+    for option in OPTIONS.values():
         value = functools.reduce(operator.getitem, option.name.split("."), config)
         shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         shown = shown.lower() if isinstance(value, bool | None) else shown

@@ -318,8 +318,7 @@ def _supervised(
     hosts: "tuple[Host, ...]", command: tuple[str, ...], policy: "Policy", folder: pathlib.Path
 ) -> int:
     from tfmat.launch.mpirun import Progress, Restarts, RunState
-    from tfmat.training.checkpoints import CheckpointFolder
-    from tfmat.training.run_folder import ENDED, folder_logger
+    from tfmat.training.run_folder import ENDED, CheckpointFolder, folder_logger
 
     checkpoints, file = CheckpointFolder(folder / "checkpoints"), folder / "status.json"
     status: dict[str, Any] = {}

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from tfmat.backends.layouts import Collective, Footprint, Plan
     from tfmat.backends.options import BackendOptions
-    from tfmat.config import Config
+    from tfmat.config import Config, Settings
     from tfmat.data.dataset import PackedDataset
     from tfmat.identification.evaluate import Evaluated
     from tfmat.identification.identifier import Identifier
@@ -217,7 +217,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.report.pages import write_training_report
     from tfmat.report.run_files import write_evaluation
     from tfmat.report.tables import evaluation_tables
-    from tfmat.workflow.fronts import know_fits
+    from tfmat.workflow.job import know_fits
 
     workdir = pathlib.Path(flag_values.workdir)
     identifier = Identifier.open(workdir)
@@ -515,31 +515,33 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
       tfmat layouts --config=configs/wide.py --backend=mpi --config.mesh=batch:4 --config.zero_stage=2
     """
     config = read_config(flag_values)
-    from tfmat.backends.options import backend_options, has_stages
+    from tfmat.backends.options import BackendOptions, has_stages
+    from tfmat.config import Settings
     from tfmat.records.simulation import RecordForm
     from tfmat.workflow import curve_settings
 
-    options = backend_options(config)
-    settings = curve_settings(config)
-    num_outputs = len(settings.build_law().identified)
+    settings = Settings.of(config)
+    options = BackendOptions.of_settings(settings)
+    curves = curve_settings(config)
+    num_outputs = len(curves.build_law().identified)
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
     network: dict[str, Any] = {
         "num_outputs": num_outputs,
-        "inputs": RecordForm.of(settings).network(),
+        "inputs": RecordForm.of(curves).network(),
     }
     if has_stages(options.mesh):
-        return _show_stages(config, options, network, flag_values.json)
+        return _show_stages(settings, options, network, flag_values.json)
     if flag_values.backend != "dtensor":
-        return _show_processes(config, options, flag_values.backend, network, flag_values.json)
+        return _show_processes(settings, options, flag_values.backend, network, flag_values.json)
     from tfmat.backends.layouts import collectives_of_step, plan_of_config
     from tfmat.backends.options import check_dtensor
 
-    check_dtensor(config, options)
-    plan, footprints = plan_of_config(config, options, **network)
+    check_dtensor(settings, options)
+    plan, footprints = plan_of_config(settings, options, **network)
     notices = list(plan.notices)
-    if config.layouts:
+    if options.layouts:
         notices.append(
             "the exchanges of activations are an estimate here: DTensor chooses some layouts between layers itself"
         )
@@ -552,7 +554,7 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
 
 
 def _show_stages(
-    config: "Config", options: "BackendOptions", network: dict[str, Any], as_json: bool
+    settings: "Settings", options: "BackendOptions", network: dict[str, Any], as_json: bool
 ) -> int:
     from tfmat.backends.options import check_stages
     from tfmat.backends.pipeline import plan_stages
@@ -560,16 +562,16 @@ def _show_stages(
 
     # As on a machine with as many processes.
     processes = dataclasses.replace(options.processes, size=options.mesh.num_devices)
-    check_stages(config, dataclasses.replace(options, processes=processes), "mpi")
-    plan = plan_stages(config, options, **network)
+    check_stages(settings, dataclasses.replace(options, processes=processes), "mpi")
+    plan = plan_stages(settings, options, **network)
     if as_json:
         content = {"mesh": str(options.mesh), **dataclasses.asdict(plan)}
         print(json.dumps(content, indent=2, ensure_ascii=False))
         return 0
     console = open_console(100)
     console.print(
-        f"mesh {options.mesh}; a batch of {config.global_batch_size} examples in {plan.micro_batches} micro-batches of "
-        f"{plan.micro_batch_size}; bytes in each process:",
+        f"mesh {options.mesh}; a batch of {settings.global_batch_size} examples in {plan.micro_batches} "
+        f"micro-batches of {plan.micro_batch_size}; bytes in each process:",
         markup=False,
     )
     table = _table(
@@ -600,14 +602,15 @@ def _show_stages(
 
 
 def _show_processes(
-    config: "Config",
+    settings: "Settings",
     options: "BackendOptions",
     backend: str,
     network: dict[str, Any],
     as_json: bool,
 ) -> int:
-    from tfmat.backends.options import BATCH, check_config_for
+    from tfmat.backends.options import check_config_for
     from tfmat.backends.zero import plan_processes
+    from tfmat.config import BATCH
     from tfmat.console import open_console
 
     mesh = options.mesh
@@ -617,40 +620,40 @@ def _show_processes(
             f"mesh {mesh}: the processes of --backend={backend} share batches, and stages; give {BATCH}:NUMBER, or "
             "use --backend=dtensor"
         )
-    if config.compression not in ("none", "fp16"):
+    if options.compression not in ("none", "fp16"):
         raise InputError(
-            f"compression={config.compression} is not planned, since what it sends depends on the gradients' shapes; "
+            f"compression={options.compression} is not planned, since what it sends depends on the gradients' shapes; "
             "metrics.jsonl of a run tells bytes_sent_per_step"
         )
     # As on a machine with as many processes.
     processes = dataclasses.replace(options.processes, size=workers)
-    check_config_for(backend, config, dataclasses.replace(options, processes=processes))
-    footprints, collectives = plan_processes(config, options, workers, **network)
+    check_config_for(backend, settings, dataclasses.replace(options, processes=processes))
+    footprints, collectives = plan_processes(settings, options, workers, **network)
     notices = []
-    if config.local_steps > 1:
-        notices.append(f"the workers exchange once in {config.local_steps} steps")
-    if config.offload != "none":
+    if options.local_steps > 1:
+        notices.append(f"the workers exchange once in {options.local_steps} steps")
+    if options.offload != "none":
         notices.append("the slots are on the disk of each process, not in its memory")
-    if config.model.batch_normalization == "synchronized" and workers > 1:
+    if settings.model.batch_normalization == "synchronized" and workers > 1:
         notices.append("the sums of batch normalisation over the processes are left out")
     if as_json:
         content = {
             "backend": backend,
             "processes": workers,
-            "zero_stage": config.zero_stage,
+            "zero_stage": options.zero_stage,
             **_layouts_to_json(footprints, collectives, notices),
         }
         print(json.dumps(content, indent=2, ensure_ascii=False))
         return 0
     console = open_console(100)
     console.print(
-        f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}, zero_stage={config.zero_stage}; bytes "
-        "in each process:",
+        f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}, zero_stage={options.zero_stage}; "
+        "bytes in each process:",
         markup=False,
         soft_wrap=True,
     )
     _print_variables(console, footprints)
-    _print_exchanges(console, collectives, notices, config.global_batch_size, "in each process")
+    _print_exchanges(console, collectives, notices, settings.global_batch_size, "in each process")
     return 0
 
 

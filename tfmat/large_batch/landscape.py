@@ -147,8 +147,7 @@ def build_field(
     """
     from tfmat.large_batch.losses import LossAtWeights, load_curves, pick_rows
     from tfmat.networks import build_for
-    from tfmat.workflow.fronts import parted
-    from tfmat.workflow.job import losses_and_metrics
+    from tfmat.workflow.job import losses_and_metrics, parted
 
     dataset = PackedDataset.open(run.data_dir, verify=False)
     model = build_for(run.config, dataset)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tfmat.config import Config, apply_override, check_config
+from tfmat.config import Config, Duration, Settings, apply_override, check_config
 from tfmat.console import log
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import make_folder, spreadsheet_text, write_json, write_text
@@ -25,7 +25,6 @@ from tfmat.large_batch.figures import (
     save_png_and_svg,
 )
 from tfmat.large_batch.runs import StudyRun, run_all, state_of
-from tfmat.training.plan import RunPlan
 
 ETA, RMSE = "η", "error, % of the range"
 # Compilation and evaluation take about as long as the training on so many examples.
@@ -242,13 +241,13 @@ def _study_run(config: Config, count: int, width: float, seed: int, data_dir: st
         about=f"{count:,} curves, {width:g} times the units, seed {seed}",
         config=changed,
         key={"curves": count, "width": width, "seed": seed},
-        work=_BESIDE + count * _passes(RunPlan.of_config(config)),
+        work=_BESIDE + count * _passes(Settings.of(config).train_for),
     )
 
 
-def _passes(plan: RunPlan) -> float:
+def _passes(train_for: Duration) -> float:
     """Epochs; 0 for runs that are all as long."""
-    return plan.train_for.value if plan.train_for.unit == "epochs" else 0.0
+    return train_for.value if train_for.unit == "epochs" else 0.0
 
 
 def _scores(path: pathlib.Path) -> dict[str, Any]:

@@ -288,7 +288,7 @@ def load_curves(
     """The rows [blocks, width] of a data set, seen through the network's front where it has one."""
     import tensorflow as tf
 
-    from tfmat.workflow.fronts import represented
+    from tfmat.workflow.job import represented
 
     features = np.ascontiguousarray(dataset.features[rows.ravel()])
     if front is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfmat.config import Config, RunSteps
+from tfmat.config import Config, Settings
 from tfmat.errors import InputError
 from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
 from tfmat.large_batch.batch_sweep import at_batch
@@ -109,7 +109,7 @@ def lr_range(
     @functools.cache
     def seen() -> np.ndarray:
         from tfmat.networks import build_for
-        from tfmat.workflow.fronts import trained_part
+        from tfmat.workflow.job import trained_part
 
         rows = slice(curves_to_train(config, dataset.num_train))
         return trained_part(build_for(config, dataset), dataset.features[rows], dataset.kept)[1]
@@ -161,12 +161,11 @@ def _test(
     from tfmat.networks import build_for
     from tfmat.optimizers import build_optimizer
     from tfmat.optimizers.schedules import ExponentialRise
-    from tfmat.training.plan import RunPlan
     from tfmat.training.run import make_source
-    from tfmat.workflow.fronts import parted
-    from tfmat.workflow.job import losses_and_metrics
+    from tfmat.workflow.job import losses_and_metrics, parted
 
     # Only what changes how a step is computed: a range test has one worker.
+    settings = Settings.of(config)
     options = BackendOptions(
         accumulate=config.accumulate,
         recompute=config.model.recompute,
@@ -178,7 +177,7 @@ def _test(
     whole = build_for(config, dataset)
     losses, (_, model) = losses_and_metrics(config, dataset, whole), parted(whole)
     rise = ExponentialRise(low, high, steps)
-    optimizer = build_optimizer(config.optimizer, RunSteps(steps), schedule=rise)
+    optimizer = build_optimizer(settings.optimizer, rise)
     bfloat16 = choose_for(backend, config.precision, model, config.global_batch_size)
     auxiliary = losses.get("auxiliary_loss")
     backend.build(
@@ -192,8 +191,9 @@ def _test(
     source = make_source(
         features,
         dataset.labels[: len(features)],
-        RunPlan.of_config(config, shard_size=dataset.shard_size),
+        settings,
         backend,
+        shard_size=dataset.shard_size,
     )
     spans, step = [], 0
     while step < steps:

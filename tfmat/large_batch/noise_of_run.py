@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 
 from tfmat.backends.base import SavedArrays
-from tfmat.config import load_saved_config
+from tfmat.config import Settings, load_saved_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
 from tfmat.large_batch.figures import noise_figure, save_png_and_svg
 from tfmat.large_batch.losses import RunLoss
 from tfmat.large_batch.noise_scale import NoiseScale, estimate_noise_scale, measure_squares
-from tfmat.training.checkpoints import CheckpointFolder
-from tfmat.training.plan import RunPlan
-from tfmat.training.run_folder import find_run_file
+from tfmat.training.run_folder import CheckpointFolder, find_run_file
 
 Progress = Callable[[int, int], None]
 
@@ -76,7 +74,7 @@ def noise_scale_of_run(
     num_train = curves_to_train(config, dataset.num_train)
     if big > num_train:
         raise InputError(f"--big={big} is more than the {num_train} training curves")
-    epochs = RunPlan.of_config(config).epochs(num_train)
+    epochs = Settings.of(config).epochs(num_train)
     model, gradient = _gradient_function(config, dataset)
     points = []
     for i, step in enumerate(steps):
@@ -113,8 +111,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
 
     from tfmat.backends.base import share_or_copy
     from tfmat.networks import build_for
-    from tfmat.workflow.fronts import trained_part
-    from tfmat.workflow.job import curves_to_train, losses_and_metrics
+    from tfmat.workflow.job import curves_to_train, losses_and_metrics, trained_part
 
     train = slice(curves_to_train(config, dataset.num_train))
     whole = build_for(config, dataset)

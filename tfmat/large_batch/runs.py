@@ -9,11 +9,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfmat.config import Config, goes_in_pieces
+from tfmat.config import Config, Settings, goes_in_pieces
 from tfmat.console import clock_text, log
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import make_folder, read_json
-from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import ENDED
 
 if TYPE_CHECKING:
@@ -87,8 +86,7 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
     """
     from tfmat.launch.runtime import prepare_tensorflow
     from tfmat.workflow import curve_settings, make_dataset
-    from tfmat.workflow.dataset import named_dataset
-    from tfmat.workflow.job import curves_to_train
+    from tfmat.workflow.job import curves_to_train, named_dataset
 
     dataset = named_dataset(config, data_dir)
     if dataset is None:
@@ -106,15 +104,15 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
     """Trains into `path`, from its last checkpoint if there is one; a run that diverges has ended too."""
     import keras
 
-    from tfmat.backends import make_backend
-    from tfmat.backends.options import backend_options
+    from tfmat.backends import BackendOptions, make_backend
     from tfmat.workflow.job import train
 
     keras.backend.clear_session()
     make_folder(path)
-    with make_backend("single", backend_options(config, folder=str(path))) as backend:
+    options = BackendOptions.of_settings(Settings.of(config), folder=str(path))
+    with make_backend("single", options) as backend:
         try:
-            train(config, dataset, RunPlan.of_config(config, workdir=str(path)), backend=backend)
+            train(config, dataset, workdir=str(path), backend=backend)
         except DivergedError:
             return  # the folder says so
 

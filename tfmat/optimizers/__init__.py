@@ -1,12 +1,13 @@
 """Optimizers and learning-rate schedules as functions of state and step."""
 
-from tfmat.optimizers.factory import build_optimizer
 from tfmat.optimizers.functional import LAMB, LARC, LARS, GradientNoise, NovoGrad, make_functional
 from tfmat.optimizers.schedules import (
     WarmupConstant,
     WarmupCosine,
     WarmupPolynomial,
     WarmupSteps,
+    build_optimizer,
+    build_schedule,
 )
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "WarmupPolynomial",
     "WarmupSteps",
     "build_optimizer",
+    "build_schedule",
     "make_functional",
 ]

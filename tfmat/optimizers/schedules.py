@@ -1,4 +1,4 @@
-"""Learning rates as pure functions of the global step: nothing to save, nothing that a resume can lose.
+"""The optimizer of a config, and its learning rate: a function of the step, so that a resume can lose nothing.
 
 Every schedule begins with the same gradual warm-up (Goyal et al. 2017, arXiv:1706.02677, 2.2): at step s < W the
 schedule's rate is multiplied by `warmup_start + (1 - warmup_start) (s + 1) / W`.
@@ -14,6 +14,9 @@ from typing import Any
 import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule as Schedule
+
+from tfmat.config import EpochPlan, OptimizerSection
+from tfmat.optimizers.functional import LAMB, LARC, LARS, GradientNoise, NovoGrad, make_functional
 
 
 def warmup_done(position: Any, length: float, minimum: Callable[[float, Any], Any] = min) -> Any:
@@ -189,3 +192,96 @@ class WarmupSteps(_Warmup):
             "boundaries": self.boundaries,
             "step_factor": self.step_factor,
         }
+
+
+# --------------------------------------------------------------------------------------------------
+# Makes of the config's `optimizer` section a functional Keras optimizer with its schedule.
+
+
+def batch_scale(section: OptimizerSection, global_batch_size: int) -> float:
+    """The factor of the learning rate by `optimizer.scaling`: 1, B / B0 (Goyal 2017) or its square root."""
+    ratio = global_batch_size / section.reference_batch_size
+    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[section.scaling]
+
+
+def build_schedule(
+    section: OptimizerSection,
+    epochs: EpochPlan,
+    total_steps: int,
+    global_batch_size: int | None = None,
+) -> Schedule:
+    """The learning rate over a run, a pure function of the global step.
+
+    Args:
+      section: what a config says of the optimizer.
+      epochs: of the run's examples.
+      total_steps: of the run.
+      global_batch_size: needed where `optimizer.scaling` is not `none`.
+    """
+    scale = 1.0
+    if section.scaling != "none":
+        if global_batch_size is None:
+            raise ValueError("optimizer.scaling needs global_batch_size")
+        scale = batch_scale(section, global_batch_size)
+    peak = section.learning_rate * scale
+    # A rate that was scaled up rises from the unscaled one (Goyal et al. 2017, 2.2).
+    warmup: dict[str, Any] = {
+        "warmup_steps": section.warmup_steps(epochs, total_steps),
+        "warmup_start": 1.0 / scale if scale > 1.0 else 0.0,
+    }
+    falling = {**warmup, "final_fraction": section.final_fraction}
+    match section.schedule:
+        case "cosine":
+            return WarmupCosine(peak, total_steps, **falling)
+        case "polynomial":
+            return WarmupPolynomial(peak, total_steps, section.power, **falling)
+        case "step":
+            falls = section.falls(epochs, total_steps)
+            return WarmupSteps(peak, falls, section.step_factor, **warmup)
+    return WarmupConstant(peak, **warmup)
+
+
+def build_optimizer(
+    section: OptimizerSection, schedule: Schedule | None = None, *, seed: int = 0
+) -> keras.optimizers.Optimizer:
+    """The optimizer that the config names, functional (see `make_functional`), not built yet.
+
+    Args:
+      section: what a config says of the optimizer.
+      schedule: see `build_schedule`; None where it does not matter, as for the shapes of slots.
+      seed: of the noise that `optimizer.gradient_noise` adds.
+    """
+    name = section.name
+    arguments: dict[str, Any] = {
+        "learning_rate": schedule or WarmupConstant(section.learning_rate),
+        "weight_decay": section.weight_decay or None,
+        "global_clipnorm": section.clip_norm,
+    }
+    if name in ("sgd", "rmsprop", "lars", "larc"):
+        arguments["momentum"] = section.momentum
+    if name == "sgd":
+        arguments["nesterov"] = section.nesterov
+    if name in ("lars", "larc"):
+        arguments["trust_coefficient"] = section.trust_coefficient
+    if name == "adamw":
+        # Keras's AdamW refuses None: without decay it is Adam.
+        arguments["weight_decay"] = section.weight_decay
+    noise = None
+    if section.gradient_noise:
+        noise = GradientNoise(section.gradient_noise, section.gradient_noise_decay, seed)
+    return make_functional(OPTIMIZER_CLASSES[name](**arguments), noise, section.sam_rho)
+
+
+OPTIMIZER_CLASSES = {
+    "sgd": keras.optimizers.SGD,
+    "adam": keras.optimizers.Adam,
+    "adamw": keras.optimizers.AdamW,
+    "nadam": keras.optimizers.Nadam,
+    "rmsprop": keras.optimizers.RMSprop,
+    "adagrad": keras.optimizers.Adagrad,
+    "lion": keras.optimizers.Lion,
+    "lars": LARS,
+    "larc": LARC,
+    "novograd": NovoGrad,
+    "lamb": LAMB,
+}

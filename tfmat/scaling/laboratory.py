@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfmat.backends.layouts import weights_of
-from tfmat.backends.options import BATCH, Weight
-from tfmat.config import Config, check_config, default_config
+from tfmat.backends.options import Weight
+from tfmat.config import BATCH, Config, check_config, default_config
 from tfmat.console import log, progress_bar
 from tfmat.errors import InputError
 from tfmat.files import (

@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from tfmat.backends.options import MeshShape, Weight, backend_options, check_config_for
+from tfmat.backends.options import BackendOptions, Weight, check_config_for
 from tfmat.config import (
     Config,
     Duration,
+    MeshShape,
+    Settings,
     apply_override,
     call_config_function,
     check_config,
@@ -60,13 +62,14 @@ def with_exchange(config: Config, text: str) -> Config:
 
 def check_exchange(text: str, backends: Sequence[str], workers: Sequence[int]) -> None:
     """InputError where workers of one of the backends, or one of these numbers of them, cannot exchange in that way."""
-    config = with_exchange(default_config(), text)
+    settings = Settings.of(with_exchange(default_config(), text))
     for backend, size in itertools.product(backends, workers):
         if backend not in EXCHANGING or size == 1:
             continue
         try:
-            options = backend_options(config, processes=Processes(size=size, local_size=size))
-            check_config_for(backend, config, options)
+            processes = Processes(size=size, local_size=size)
+            options = BackendOptions.of_settings(settings, processes=processes)
+            check_config_for(backend, settings, options)
         except InputError as error:
             raise InputError(f"exchange='{text}' of {size} workers: {error}") from error
 

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tfmat.backends.options import BATCH, MeshShape, Weight
+from tfmat.backends.options import Weight
+from tfmat.config import BATCH, MeshShape
 from tfmat.errors import InputError, nearest
 from tfmat.files import check_json, parse_json, read_json, write_error, write_json, write_text
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from tfmat.backends.layouts import Collective, Plan, collectives_of_step, make_plan
-from tfmat.backends.options import MeshShape
+from tfmat.config import MeshShape
 from tfmat.errors import InputError
 from tfmat.report.formatting import bytes_text, seconds_text
 from tfmat.scaling.measurements import (

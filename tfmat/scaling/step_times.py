@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import os
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.backends.base import Collectives
-from tfmat.config import Config, check_config, goes_in_pieces
+from tfmat.config import Config, DataSection, EpochPlan, Settings, check_config, goes_in_pieces
 from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.launch.processes import Processes
@@ -78,11 +77,11 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
 def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> Any:
     """The variant's backend."""
     from tfmat.backends import BackendOptions, make_backend
-    from tfmat.backends.options import backend_options
 
     variant, config = spec["variant"], check_config(Config(spec["config"]))
     if not variant["mesh"]:
-        options = backend_options(config, processes=processes, folder=str(folder))
+        settings = Settings.of(config)
+        options = BackendOptions.of_settings(settings, processes=processes, folder=str(folder))
         return make_backend(variant["backend"], options)
     options = BackendOptions.on_mesh(
         variant["mesh"],
@@ -146,17 +145,18 @@ class _Bench:
         from tfmat.backends.step import choose_for, chosen_layers
         from tfmat.networks import build_for
         from tfmat.optimizers import make_functional
-        from tfmat.training.plan import RunPlan
         from tfmat.training.run import make_source
 
         alone = self.backend.name == "single"
         batch = task["batch_a_worker" if alone else "global_batch_size"]
         size = self.spec["dataset_size"]
-        plan = RunPlan(
-            batch, seed=self.config.seed, shard_size=self.dataset.shard_size, reading="memory"
+        settings = Settings(
+            seed=self.config.seed, global_batch_size=batch, data=DataSection(reading="memory")
         )
         features, labels = self.dataset.features[:size], self.dataset.labels[:size]
-        source = make_source(features, labels, plan, self.backend)
+        source = make_source(
+            features, labels, settings, self.backend, shard_size=self.dataset.shard_size
+        )
         optimizer = make_functional(_optimizer(self.config, batch, size, self.backend)(2**30, 0))
         model = build_for(self.config, self.dataset)
         choice = choose_for(self.backend, self.config.precision, model, batch)
@@ -272,14 +272,12 @@ def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:
 def _optimizer(
     config: Config, batch: int, num_examples: int, backend: Any
 ) -> Callable[[int, int], Any]:
-    from tfmat.optimizers import build_optimizer
-    from tfmat.training.plan import RunPlan
+    from tfmat.optimizers import build_optimizer, build_schedule
 
-    plan = RunPlan.of_config(config).changed(global_batch_size=batch, growth="")
-    steps = functools.partial(plan.steps, plan.epochs(num_examples))
+    section, epochs = Settings.of(config).optimizer, EpochPlan(num_examples, batch)
     # A local step sees no more of a batch than the worker's own part, as in tfmat.workflow.job.
     seen = -(-batch // (backend.world_size if backend.options.trains_apart else 1))
-    return lambda total, _: build_optimizer(config.optimizer, steps(total), global_batch_size=seen)
+    return lambda total, _: build_optimizer(section, build_schedule(section, epochs, total, seen))
 
 
 # --------------------------------------------------------------------------------------------------

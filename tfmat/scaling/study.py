@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfmat.backends.options import BATCH
+from tfmat.config import BATCH
 from tfmat.report.formatting import percent_text
 from tfmat.scaling.matrix import EXCHANGING, OF_TF_DISTRIBUTE, Meeting, messages
 from tfmat.scaling.measurements import AllReduce, Assumptions, Measurements, Point

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import functools
 import gzip
 import json
 import os
@@ -11,7 +10,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import psutil
@@ -316,8 +315,6 @@ def table(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
 KINDS = ("graph", "first_call", "input", "agreement", "validation", "checkpoint")
 
 _Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-_Arguments = ParamSpec("_Arguments")
 
 
 class Meter:
@@ -445,27 +442,6 @@ class Meter:
             "clock": self._backend.collectives.clock._asdict(),
             **self._profile.details(),
         }
-
-
-def timed(
-    kind: str,
-) -> Callable[
-    [Callable[Concatenate[Any, _Arguments], _Result]],
-    Callable[Concatenate[Any, _Arguments], _Result],
-]:
-    """Has a method of an object with a `meter` counted."""
-
-    def decorate(
-        method: Callable[Concatenate[Any, _Arguments], _Result],
-    ) -> Callable[Concatenate[Any, _Arguments], _Result]:
-        @functools.wraps(method)
-        def measured(self: Any, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            with self.meter.time(kind):
-                return method(self, *args, **kwargs)
-
-        return measured
-
-    return decorate
 
 
 _SECONDS_BETWEEN_SAMPLES = 1.0

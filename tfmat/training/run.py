@@ -1,10 +1,9 @@
-"""A run from its first step to its last: sources of batches, session, loop, callbacks."""
+"""A run from its first step to its last: sources of batches, callbacks, progress; and `Run`, which is all of it."""
 
 import contextlib
 import dataclasses
 import math
 import numbers
-import pathlib
 import signal
 import sys
 import threading
@@ -21,8 +20,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from tfmat.backends import Backend
 from tfmat.backends.base import SavedArrays, from_rank_0
 from tfmat.backends.losses import Summary, make_metrics, per_example_function
+from tfmat.backends.options import STAGE
 from tfmat.backends.pipeline import slots_of
 from tfmat.backends.step import check_model, choose_for, chosen_layers
+from tfmat.config import Duration, Settings
 from tfmat.console import bar_console, clock_text, log
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (
@@ -36,16 +37,18 @@ from tfmat.data.pipeline import (
 )
 from tfmat.errors import DivergedError, InputError, Interrupted
 from tfmat.optimizers.functional import check_optimizer, make_functional
-from tfmat.training.checkpoints import Checkpoint
-from tfmat.training.meter import Meter, Trace, timed, write_profile
-from tfmat.training.plan import RunPlan
-from tfmat.training.run_folder import ENDED, RunFolder
+from tfmat.training.meter import Meter, Trace, write_profile
+from tfmat.training.run_folder import ENDED, Checkpoint, RunFolder
 
 # --------------------------------------------------------------------------------------------------
 # The examples of a run as backends take them: with their weights, as batches, and all of them for an evaluation.
 
 
-EVALUATION_BATCH_SIZE = 500
+# Examples in a shard of stored data where nothing else says so; part of their order.
+SHARD_SIZE = 131_072
+# Examples per worker in one batch of an evaluation.
+_EVALUATION_BATCH_SIZE = 500
+# Seconds of steps from which the rate of a run is measured.
 _PROBE_SECONDS = 1.5
 # About half a second of the default network on two cores: short enough for Ctrl-C, long enough to cost nothing.
 _EXAMPLES_PER_CALL = 15_000
@@ -91,9 +94,11 @@ def unpack(name: str, data: Any) -> tuple[Any, ...]:
 def make_source(
     features: Any,
     labels: Any,
-    plan: RunPlan,
+    settings: Settings,
     backend: Backend,
     *,
+    shard_size: int = SHARD_SIZE,
+    steps_per_epoch: int | None = None,
     sample_weight: Any = None,
     class_weight: Mapping[int, float] | None = None,
 ) -> Source:
@@ -102,16 +107,16 @@ def make_source(
     Raises:
       InputError: where lengths differ, or a batch is larger than the set.
     """
-    batch_size = plan.global_batch_size
+    batch_size = settings.global_batch_size
     columns = backend.training_columns(batch_size)
     if isinstance(features, tf.data.Dataset):
-        if plan.growth:
+        if settings.batch_growth:
             raise InputError("batch_growth is for arrays; a tf.data set makes its own batches")
         if sample_weight is not None or class_weight is not None:
             raise InputError(
                 "sample_weight and class_weight are for arrays; let the tf.data set yield (features, labels, weights)"
             )
-        return DatasetSource(features, batch_size, plan.steps_per_epoch, columns)
+        return DatasetSource(features, batch_size, steps_per_epoch, columns)
     arrays = tf.nest.flatten((features, labels))
     count = len(arrays[0])
     if any(len(array) != count for array in arrays):
@@ -125,15 +130,17 @@ def make_source(
         )
     examples = with_weights(features, labels, sample_weight, class_weight)
     # Each for itself: every worker takes its columns of batches of its own order over the whole set.
-    worker = backend.replica if plan.sharding == "independent" and backend.world_size > 1 else None
-    order = ExampleOrder(count, plan.seed, plan.shard_size, worker=worker)
+    alone = settings.data.sharding == "independent" and backend.world_size > 1
+    order = ExampleOrder(
+        count, settings.seed, shard_size, worker=backend.replica if alone else None
+    )
     fits = all(backend.collectives.gather(fits_in_memory(sum(array.nbytes for array in arrays))))
-    if plan.reading == "stream" or (plan.reading == "auto" and not fits):
+    if settings.data.reading == "stream" or (settings.data.reading == "auto" and not fits):
         with tf.device("CPU:0"):
             data = backend.host_tensors(examples)
-            return StreamSource(data, order, plan.epochs(count), backend.training_columns)
+            return StreamSource(data, order, settings.epochs(count), backend.training_columns)
     return MemorySource(
-        backend.place(examples), order, plan.epochs(count), backend.training_columns
+        backend.place(examples), order, settings.epochs(count), backend.training_columns
     )
 
 
@@ -197,7 +204,7 @@ def evaluate_all(backend: Backend, data: Any, count: int, summary: Summary) -> d
       summary: of what the backend sums.
     """
     sums = np.zeros(summary.num_sums)
-    batch_size = min(EVALUATION_BATCH_SIZE * backend.world_size, max(count, backend.world_size))
+    batch_size = min(_EVALUATION_BATCH_SIZE * backend.world_size, max(count, backend.world_size))
     columns = backend.columns(batch_size)
     for block in sequential_blocks(data, 0, count, batch_size, columns=columns):
         sums += backend.evaluate(*block).sum(axis=0, dtype=np.float64)
@@ -398,7 +405,7 @@ class TrainingProgress:
 
 
 # --------------------------------------------------------------------------------------------------
-# What stays the same in a run from its first step to its last, its result, and the signals that ask it to stop.
+# A model and what it learns by; and the signals that ask a run to stop.
 
 
 OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
@@ -474,74 +481,6 @@ class Task:
         self.built = True
 
 
-@dataclasses.dataclass
-class Run:
-    """One process's part of a run.
-
-    Attributes:
-      task, plan: what is trained, and how.
-      backend: built.
-      source: training examples.
-      validation: (features, labels), where the backend wants them; None for none.
-      total_steps: global steps of the whole run.
-      folder: None for a run that leaves no files, and on every rank but 0.
-      progress, log: where lines go.
-      callbacks: of the task, with what they have learned.
-    """
-
-    task: Task
-    plan: RunPlan
-    backend: Backend
-    source: Source
-    validation: Any
-    total_steps: int
-    folder: RunFolder | None
-    progress: TrainingProgress
-    log: Callable[[str], None]
-
-    def __post_init__(self) -> None:
-        params = {"epochs": self.num_epochs, "steps": self.source.steps_per_epoch, "verbose": 0}
-        self.callbacks = Callbacks(self.task.callbacks, self.task.model, params)
-
-    @property
-    def num_epochs(self) -> int:
-        """Epochs of the whole run, a last partial one included."""
-        return math.ceil(self.source.plan.epochs(self.total_steps))
-
-    @property
-    def steps_per_call(self) -> int:
-        """Steps in one call of the graph."""
-        wanted = self.plan.steps_wanted_per_call
-        return steps_per_call(self.source, wanted, self.backend.world_size)
-
-    def validate(self, most: int | None = None) -> dict[str, float]:
-        """Loss and metrics over the first `most` (None: all) validation examples; empty where there are none."""
-        count = 0 if self.validation is None else num_examples(self.validation)
-        if not count:
-            return {}
-        count = min(most or count, count)
-        return evaluate_all(self.backend, self.validation, count, self.task.summary)
-
-
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """What `Trainer.fit` returns.
-
-    Attributes:
-      reason: why the run ended, in words.
-      step: global steps done.
-      total_steps: global steps that were planned.
-      history: logs by name, one value per epoch of this process, as from Keras `fit`.
-      record: the last line of metrics.jsonl, and `val_..._all` over all validation examples.
-    """
-
-    reason: str
-    step: int
-    total_steps: int
-    history: dict[str, list[float]]
-    record: dict[str, Any]
-
-
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
@@ -573,7 +512,21 @@ class StopRequest:
 
 
 # --------------------------------------------------------------------------------------------------
-# The loop over blocks, epochs and checkpoints. It decides; the backend computes.
+# A run from its data to its result: takes up a checkpoint, trains, and leaves the status true whatever happens.
+
+
+# A total number of steps, for the trial that measures the rate: no schedule may find it too short.
+_ENDLESS = 2**40
+# With profile=true, after the first calls of the graph: stamps within the steps cost a few per cent of them.
+_ONE_CALL_IN = 8
+# Figures of asynchronous workers, which log.txt tells of each epoch.
+_TOLD_FIGURES = (
+    "mean_staleness",
+    "max_staleness",
+    "dropped_gradients",
+    "averagings_per_step",
+    "consensus_distance",
+)
 
 
 @dataclasses.dataclass
@@ -591,130 +544,338 @@ class Position:
     end_reason: str = ""  # why training ended, once it has
 
 
-class Loop:
-    """Trains a run from a position to its end; `meter` counts where the time goes."""
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What `Trainer.fit` returns.
 
-    def __init__(self, run: Run, meter: Meter):
-        self.meter = meter
-        self._run, self._backend, self._callbacks = run, run.backend, run.callbacks
-        self._epochs, self._total_steps = run.source.plan, run.total_steps
-        self._steps_per_call = run.steps_per_call
-        # Every worker of a run that keeps files takes part in what leads to one; rank 0 alone has the folder.
-        self._keeps = run.backend.collectives.broadcast(run.folder is not None)
-        self._folder, self._checkpoint_every = run.folder, run.plan.checkpoint_every
-        self.position = Position()
-        self._is_under_way = False
-        self._last_saved_step = self.first_step = 0
-        self._sent_told = False
+    Attributes:
+      reason: why the run ended, in words.
+      step: global steps done.
+      total_steps: global steps that were planned.
+      history: logs by name, one value per epoch of this process, as from Keras `fit`.
+      record: the last line of metrics.jsonl, and `val_..._all` over all validation examples.
+    """
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Takes up the state, the position and the callbacks' memory of a checkpoint, whose arrays rank 0 has."""
-        arrays = checkpoint.arrays
-        own = {name: array for name, array in arrays.items() if name[:10] == "callbacks/"}
-        self._backend.restore({name: a for name, a in arrays.items() if name not in own})
-        self._callbacks.restore(
-            checkpoint.meta["callbacks"], from_rank_0(own, self._backend.collectives)
+    reason: str
+    step: int
+    total_steps: int
+    history: dict[str, list[float]]
+    record: dict[str, Any]
+
+
+class Run:
+    """One process's part of a run. It decides; the backend computes.
+
+    Args:
+      task: what is trained.
+      settings: how.
+      backend: started.
+      source: training examples.
+      validation: (features, labels), where the backend wants them; None for none.
+      config: saved as config.json; a run goes on only with the same one.
+      workdir: folder of the run; None leaves no files.
+      quiet: no progress and no lines (log.txt has them).
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        settings: Settings,
+        backend: Backend,
+        source: Source,
+        validation: Any,
+        *,
+        config: Mapping[str, Any],
+        workdir: str | None = None,
+        quiet: bool = False,
+    ):
+        self._task, self._settings, self._backend = task, settings, backend
+        self._collectives = backend.collectives
+        self._source, self._validation, self._epochs = source, validation, source.plan
+        lengths = {"num_examples": source.num_examples, "steps_per_epoch": source.steps_per_epoch}
+        self._config = {**config, **lengths}
+        self._workdir, self._visible = workdir, not quiet and backend.rank == 0
+        self._progress = TrainingProgress(1, self._visible, task.counted)
+        self._folder: RunFolder | None = None  # rank 0 alone has one
+        self._log: Callable[[str], None] = self._say
+        self._total = 0  # global steps of the whole run
+        self._position = Position()
+        self._is_under_way = self._sent_told = False
+        self._last_saved_step = self._first_step = 0
+        if settings.profile:
+            backend.time_steps(_ONE_CALL_IN)
+
+    def train(self) -> RunResult:
+        """Trains to the end, from the last checkpoint of the workdir if there is one.
+
+        Raises:
+          InputError, Interrupted, DivergedError, or whatever a callback raises; status.json says which.
+        """
+        with contextlib.ExitStack() as stack:
+            if self._workdir is not None and self._backend.rank == 0:
+                folder = RunFolder(self._workdir, self._settings.checkpoint.keep)
+                stack.callback(folder.close)
+                self._folder, self._log = folder, folder.logger(self._say)
+                self._collectives.when_lost(lambda message: folder.set_status("failed", message))
+            # Rank 0 knows what was done before, and all do as it says.
+            saved, status = self._collectives.broadcast(
+                (self._folder.check_config(self._config), self._folder.status())
+                if self._folder
+                else (None, {})
+            )
+            if saved and status.get("state") in ENDED:
+                return self._ended(status, saved)
+            check_same_everywhere(self._backend, self._config)
+            self._prepare(saved)
+            self._progress = TrainingProgress(self._total, self._visible, self._task.counted)
+            with self._progress:
+                return self._train()
+
+    def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
+        """The result of a run that had ended before; its weights are put into the model."""
+        workdir, model = self._workdir, self._task.whole
+        if status["state"] == "diverged":
+            raise DivergedError(f"the run in {workdir} diverged: {status['reason']}")
+        if self._folder:
+            model.optimizer = None  # or Keras would look for its slots in the file
+            model.load_weights(self._folder.path / "final.keras")
+        self._collectives.broadcast_variables(v.value for v in model.variables)
+        self._say(f"the run in {workdir} is done: {status['reason']}")
+        return RunResult(
+            status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
         )
-        self.position = Position(**checkpoint.meta["position"])
-        self._run.source.resume(checkpoint.meta.get("data", {}), self._run.log)
-        self._last_saved_step = self.first_step = self.position.step
 
-    def run(self, stop: StopRequest) -> str:
+    # Lengths and precision are found, the step is built.
+
+    def _prepare(self, saved: dict[str, Any] | None) -> None:
+        settings, backend = self._settings, self._backend
+        if saved:
+            self._total, bfloat16 = saved["total_steps"], saved.get("plan", {}).get("bfloat16")
+            if bfloat16 and settings.precision == "float32":
+                raise InputError(
+                    f"the run in {self._workdir} was started with another precision than float32; use the same one to "
+                    "go on, or another workdir"
+                )
+        else:
+            bfloat16 = choose_for(
+                backend,
+                settings.precision,
+                self._task.model,
+                settings.global_batch_size,
+                jit_compile=settings.jit_compile,
+                log=self._log,
+            )
+            self._total = self._count_steps(bfloat16)
+        if self._folder and not saved:
+            resolved = self._resolved()
+            if bfloat16:
+                resolved["bfloat16"] = bfloat16
+            self._folder.start(
+                {**self._config, "total_steps": self._total, "plan": resolved}, self._task.sidecar
+            )
+        self._build(self._total, bfloat16)
+        if backend.note:
+            self._log(backend.note)
+        self._task.model.stop_training = False
+
+    def _build(self, total: int, bfloat16: Mapping[str, bool] | None) -> None:
+        self._task.build(
+            self._backend,
+            total,
+            self._source.steps_per_epoch,
+            jit_compile=self._settings.jit_compile,
+            bfloat16=bfloat16,
+        )
+
+    def _count_steps(self, bfloat16: Mapping[str, bool] | None) -> int:
+        """Steps of the whole run. A time is measured once and then fixed: schedules stay functions of the step."""
+        duration, epochs = self._settings.train_for, self._epochs
+        if duration.seconds is None:
+            total = epochs.steps(duration)
+        else:
+            self._build(_ENDLESS, bfloat16)
+            rate = measure_steps_per_second(self._backend, self._source, self._steps_per_call)
+            # Larger batches later on are done in no less time an epoch: count epochs, not steps.
+            total = int(duration.seconds * rate)
+            if epochs.growth:
+                total = epochs.steps(Duration(total / epochs.steps_in(0), "epochs"))
+            self._log(f"{duration} are {total} steps at the measured {rate:.1f} steps/s")
+        if total < 1:
+            raise InputError(f"train_for is '{duration}', which is less than one step; give more")
+        return total
+
+    @property
+    def _steps_per_call(self) -> int:
+        """Steps in one call of the graph, and no more than are to be traced."""
+        wanted, traced = self._settings.steps_per_call, self._settings.trace_steps
+        if traced and self._workdir is not None:
+            wanted = min(wanted or traced, traced)
+        return steps_per_call(self._source, wanted, self._backend.world_size)
+
+    def _resolved(self) -> dict[str, Any]:
+        """What really happens, for people: the lengths in steps, and where they are done. Part of config.json."""
+        settings, backend, epochs, total = self._settings, self._backend, self._epochs, self._total
+        axes = dict(backend.options.mesh.axes)
+        mesh = axes if backend.name == "dtensor" or STAGE in axes else None
+        optimizer, every = settings.optimizer, settings.checkpoint.every
+        return {
+            "backend": backend.name,
+            "processes": self._collectives.size,
+            **({"mesh": mesh} if mesh else {}),
+            "steps": total,
+            "epochs": round(epochs.epochs(total), 6),
+            "steps_per_epoch": epochs.steps_in(0),
+            "batch_from_epoch": {
+                first: epochs.batch_size(first) for first in (0, *dict(settings.batch_growth))
+            },
+            "warmup_steps": optimizer.warmup_steps(epochs, total),
+            **(
+                {"rate_falls_at_steps": optimizer.falls(epochs, total)}
+                if optimizer.schedule == "step"
+                else {}
+            ),
+            "first_checkpoint_at_step": None
+            if every.seconds is not None
+            else min(total, epochs.next_multiple(every, 0)),
+        }
+
+    # From the last checkpoint to the end, or to where it is stopped.
+
+    def _train(self) -> RunResult:
+        task = self._task
+        self._num_epochs = math.ceil(self._epochs.epochs(self._total))
+        params = {
+            "epochs": self._num_epochs,
+            "steps": self._source.steps_per_epoch,
+            "verbose": 0,
+        }
+        self._callbacks = Callbacks(task.callbacks, task.model, params)
+        trace = None
+        if self._folder and self._settings.trace_steps:
+            trace = Trace(self._folder.path, self._settings.trace_steps, self._backend, self._log)
+        self._meter = Meter(self._backend, trace)
+        # Every worker of a run that keeps files takes part in what leads to one.
+        self._keeps = self._collectives.broadcast(self._folder is not None)
+        checkpoint = self._latest_checkpoint()
+        self._callbacks.call("on_train_begin")
+        self._resume(checkpoint)
+        del checkpoint  # which has its file open
+        try:
+            with StopRequest() as stop:
+                reason = self._loop(stop)
+            return self._finish(reason)
+        except (Interrupted, KeyboardInterrupt) as error:
+            self._set_status("interrupted", str(error) or "Ctrl-C")
+            raise
+        except DivergedError as error:
+            self._set_status("diverged", str(error))
+            raise
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self._set_status("failed", f"{type(error).__name__}: {error}")
+            raise
+
+    def _set_status(self, state: str, reason: str) -> None:
+        if self._folder:
+            self._folder.set_status(state, reason)
+
+    def _latest_checkpoint(self) -> Checkpoint | None:
+        """The newest one; its arrays are rank 0's, and too much to tell all others at once."""
+        checkpoint = None
+        if self._folder:
+            checkpoint, complaints = self._folder.checkpoints.load_latest()
+            for complaint in complaints:
+                self._log(f"warning: {complaint}")
+        mine: Any = (checkpoint.step, {}, checkpoint.meta) if checkpoint else None
+        told: Any = self._collectives.broadcast(mine)
+        return checkpoint or (Checkpoint(*told) if told else None)
+
+    def _resume(self, checkpoint: Checkpoint | None) -> None:
+        """Takes up the state, the position and the callbacks' memory of a checkpoint, whose arrays rank 0 has."""
+        if checkpoint:
+            arrays = checkpoint.arrays
+            own = {name: array for name, array in arrays.items() if name[:10] == "callbacks/"}
+            self._backend.restore({name: a for name, a in arrays.items() if name not in own})
+            self._callbacks.restore(
+                checkpoint.meta["callbacks"], from_rank_0(own, self._collectives)
+            )
+            self._position = Position(**checkpoint.meta["position"])
+            self._source.resume(checkpoint.meta.get("data", {}), self._log)
+            self._last_saved_step = self._first_step = self._position.step
+        self._backend.synchronize()
+        if self._folder is None:
+            return
+        step, status = self._first_step, self._folder.status()
+        resumed = status.get("resumed_from_steps", [])
+        if status:
+            resumed = [*resumed, step]
+            self._log(f"going on from step {step}")
+        self._folder.truncate_metrics(step)
+        self._folder.set_status("running", resumed_from_steps=resumed, under_way=None)
+
+    def _loop(self, stop: StopRequest) -> str:
         """Trains to the end; returns why it ended.
 
         Raises:
           Interrupted: a signal came; the state is saved.
           DivergedError: the loss is not finite any more.
         """
-        position = self.position
+        position = self._position
         self._clock = time.monotonic() - position.seconds
         self._checkpoint_clock = time.monotonic()
         if position.end_reason:
             return position.end_reason
-        self.meter.start()
+        self._meter.start()
         self._begin_epoch()
-        for block in self.meter.each(self._run.source.blocks(self._spans())):
+        for block in self._meter.each(self._source.blocks(self._spans())):
             self._callbacks.call("on_train_batch_begin", position.step)
-            self._backend.collectives.announce("training", position.step)
-            sums = self.meter.train(block)
-            position.training_seconds += self.meter.call_seconds
+            self._collectives.announce("training", position.step)
+            sums = self._meter.train(block)
+            position.training_seconds += self._meter.call_seconds
             self._accumulate(sums, block.num_examples)
             self._tell_under_way()
             self._callbacks.call("on_train_batch_end", position.step - 1, self._epoch_logs())
             self._show()
             reason = None
-            if self._epochs.locate(position.step)[1] == 0 or position.step == self._total_steps:
+            if self._epochs.locate(position.step)[1] == 0 or position.step == self._total:
                 reason = self._end_epoch()
-                if reason is None and position.step < self._total_steps:
+                if reason is None and position.step < self._total:
                     self._begin_epoch()
-            if reason or position.step == self._total_steps:
-                position.end_reason = reason or f"all {self._total_steps} steps done"
+            if reason or position.step == self._total:
+                position.end_reason = reason or f"all {self._total} steps done"
                 return position.end_reason
             # A signal to any worker stops all of them, after the same step.
-            with self.meter.time("agreement"):
-                received = self._backend.collectives.maximum(stop.received)
-            if received or self._checkpoint_is_due():
-                self.save()
+            with self._meter.time("agreement"):
+                received = self._collectives.maximum(stop.received)
+                due = not received and self._checkpoint_is_due()
+            if received or due:
+                self._save()
             if received:
                 raise self._interrupted(received)
-        return f"all {self._total_steps} steps were done already"
-
-    def _tell_under_way(self) -> None:
-        """Once: the start is over, the graph compiled and a block of steps done, which a launcher may wait for."""
-        if self._folder and not self._is_under_way:
-            self._folder.set_status("running", under_way=time.monotonic() - self._clock)
-        self._is_under_way = True
-
-    def _interrupted(self, received: int) -> Interrupted:
-        name = signal.Signals(received).name
-        step = self.position.step
-        return Interrupted(
-            f"{name} received; saved at step {step} of {self._total_steps}: "
-            "start the same command again to go on"
-            if self._keeps
-            else f"{name} received; nothing is saved without a workdir"
-        )
-
-    @timed("checkpoint")
-    def save(self) -> None:
-        """Writes a checkpoint of the present position."""
-        if not self._keeps or self._last_saved_step == self.position.step:
-            return
-        self._backend.collectives.announce("checkpoint", self.position.step)
-        state = self._backend.read_for_file()
-        # A rank may have a part of the state only.
-        bad = not all(np.isfinite(np.asarray(array)).all() for array in state.values())
-        if self._backend.collectives.maximum(int(bad)):
-            raise self._diverged("the weights are not finite after", self.position.step - 1)
-        values, arrays = self._callbacks.state()
-        self.position.seconds = time.monotonic() - self._clock
-        if self._folder:
-            meta = {
-                "position": dataclasses.asdict(self.position),
-                "callbacks": values,
-                "data": self._run.source.memory(),
-            }
-            self._folder.checkpoints.save(self.position.step, {**state, **arrays}, meta)
-        self._last_saved_step = self.position.step
-        self._checkpoint_clock = time.monotonic()
+        return f"all {self._total} steps were done already"
 
     def _spans(self) -> Iterator[Span]:
-        step, every = self.position.step, self._backend.meets_every
-        while step < self._total_steps:
+        step, every, checkpoints = (
+            self._position.step,
+            self._backend.meets_every,
+            self._settings.checkpoint.every,
+        )
+        steps_per_call = self._steps_per_call
+        while step < self._total:
             epoch, first = self._epochs.locate(step)
-            meetings = self._steps_per_call // self._epochs.factor(epoch) // every
+            meetings = steps_per_call // self._epochs.factor(epoch) // every
             left = self._epochs.steps_in(epoch) - first
             # A call ends with a meeting of the workers, which must not depend on how long a call is.
-            count = min(max(1, meetings) * every, left, self._total_steps - step)
-            if self._checkpoint_every.seconds is None:
-                due = self._epochs.next_multiple(self._checkpoint_every, step)
+            count = min(max(1, meetings) * every, left, self._total - step)
+            if checkpoints.seconds is None:
+                due = self._epochs.next_multiple(checkpoints, step)
                 count = min(count, -(-(due - step) // every) * every)
             yield Span(epoch, first, count)
             step += count
 
     def _accumulate(self, sums: np.ndarray, num_examples: np.ndarray) -> None:
         """Adds a block's sums step by step, so that the result does not depend on how steps fall into blocks."""
-        position = self.position
+        position = self._position
         bad = np.flatnonzero(~np.isfinite(sums[:, 0]))
         if bad.size:
             raise self._diverged(
@@ -729,42 +890,29 @@ class Loop:
         position.epoch_examples += float(num_examples.sum(dtype=np.float64))
         position.step += len(sums)
 
-    def _diverged(self, what: str, step: int) -> DivergedError:
-        saved = self._folder.checkpoints.steps() if self._folder else []
-        last = (
-            f"the last good checkpoint is {self._folder.checkpoints.path(saved[-1])}"
-            if self._folder and saved
-            else "there is no checkpoint yet"
-        )
-        return DivergedError(
-            f"{what} step {step} (epoch {self._epochs.locate(step)[0] + 1}); {last}; lower "
-            "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
-        )
-
-    def _epoch_logs(self) -> dict[str, float]:
-        position = self.position
-        return self._run.task.summary.values(position.epoch_sums, max(position.epoch_examples, 1.0))
+    def _tell_under_way(self) -> None:
+        """Once: the start is over, the graph compiled and a block of steps done, which a launcher may wait for."""
+        if self._folder and not self._is_under_way:
+            self._folder.set_status("running", under_way=time.monotonic() - self._clock)
+        self._is_under_way = True
 
     def _begin_epoch(self) -> None:
-        epoch = self._epochs.locate(self.position.step)[0]
-        self.meter.begin_epoch()
-        self._callbacks.call("on_epoch_begin", epoch)
+        self._meter.begin_epoch()
+        self._callbacks.call("on_epoch_begin", self._epochs.locate(self._position.step)[0])
 
     def _end_epoch(self) -> str | None:
         """Validates, records, keeps the best model, calls the callbacks; returns a reason to end, if there is one."""
-        position = self.position
+        position = self._position
         logs = self._epoch_logs()
-        with self.meter.time("agreement"):
+        with self._meter.time("agreement"):
             self._backend.settle()
             self._backend.check_replicas(position.step)
-        if self._run.validation is not None:
-            self._backend.collectives.announce("validation", position.step)
+        if self._validation is not None:
+            self._collectives.announce("validation", position.step)
             started = time.monotonic()
-            with self.meter.time("validation"):
-                logs |= {
-                    f"val_{name}": value
-                    for name, value in self._run.validate(self._run.plan.num_validation).items()
-                }
+            with self._meter.time("validation"):
+                validated = self._validate(self._settings.data.num_validation)
+            logs |= {f"val_{name}": value for name, value in validated.items()}
             position.validation_seconds += time.monotonic() - started
             if not math.isfinite(logs["val_loss"]):
                 raise self._diverged(f"val_loss became {logs['val_loss']} after", position.step - 1)
@@ -776,9 +924,9 @@ class Loop:
             "seconds": round(position.seconds, 3),
             "training_seconds": round(position.training_seconds, 3),
             "validation_seconds": round(position.validation_seconds, 3),
-            "curves_per_second": round(self.meter.rate(), 1),
+            "curves_per_second": round(self._meter.rate(), 1),
             **logs,
-            "use": self.meter.take(),
+            "use": self._meter.take(),
         }
         position.last_record = record
         self._log_epoch(epoch, record)
@@ -790,282 +938,85 @@ class Loop:
         if self._folder:
             self._folder.append_metrics(record)
             if improved:
-                with self.meter.time("checkpoint"):
-                    self._folder.save_model(self._run.task.whole, "model.keras")
+                with self._meter.time("checkpoint"):
+                    self._folder.save_model(self._task.whole, "model.keras")
         self._callbacks.call("on_epoch_end", epoch, logs)
         position.epoch_sums, position.epoch_examples = [], 0.0
-        reason, target = None, self._run.plan.target_val_loss
+        reason, target = None, self._settings.target_val_loss
         if target is not None and logs.get("val_loss", math.inf) <= target:
             reason = f"val_loss {logs['val_loss']:.4g} reached the target {target:.4g}"
-        elif self._run.task.model.stop_training:
+        elif self._task.model.stop_training:
             reason = f"a callback stopped the run after epoch {epoch + 1}"
-        return self._backend.collectives.broadcast(reason)
+        return self._collectives.broadcast(reason)
 
-    def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
-        val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
-        left = clock_text(self._seconds_left(self.position.step))
-        self._run.log(
-            f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
-            f"{record['curves_per_second']:,.0f} {self._run.task.counted}/s  {left} left"
-        )
-        for name in (
-            "mean_staleness",
-            "max_staleness",
-            "dropped_gradients",
-            "averagings_per_step",
-            "consensus_distance",
-        ):
-            if name in record["use"]:
-                self._run.log(f"{name.replace('_', ' ')}: {record['use'][name]:g}")
-        sent = record["use"].get("bytes_sent_per_step")
-        if sent and not self._sent_told:
-            self._sent_told = True
-            self._run.log(f"each worker sends {sent / 1e3:,.1f} kB a step to the others")
+    def _epoch_logs(self) -> dict[str, float]:
+        position = self._position
+        return self._task.summary.values(position.epoch_sums, max(position.epoch_examples, 1.0))
 
-    def _seconds_left(self, step: int) -> float:
-        """The seconds from that step to the end of the run, at the present rate."""
-        rate = self.meter.rate()
-        epochs = self._epochs.epochs(self._total_steps) - self._epochs.epochs(step)
-        return epochs * self._run.source.num_examples / rate if rate else 0.0
+    def _validate(self, most: int | None = None) -> dict[str, float]:
+        """Loss and metrics over the first `most` (None: all) validation examples; empty where there are none."""
+        count = 0 if self._validation is None else num_examples(self._validation)
+        if not count:
+            return {}
+        count = min(most or count, count)
+        return evaluate_all(self._backend, self._validation, count, self._task.summary)
 
-    def _show(self) -> None:
-        step = self.position.step
-        epoch = self._epochs.locate(step - 1)[0] + 1
-        self._run.progress.update(
-            step=step,
-            description=f"epoch {epoch}/{self._run.num_epochs}",
-            rate=self.meter.rate(),
-            loss=self.position.epoch_sums[0] / max(self.position.epoch_examples, 1.0),
-            seconds_left=self._seconds_left(step),
-        )
-
-    @timed("agreement")
     def _checkpoint_is_due(self) -> bool:
-        step, every = self.position.step, self._checkpoint_every
+        step, every = self._position.step, self._settings.checkpoint.every
         if every.seconds is None:
             # Not always at that step itself: it may lie between two meetings of the workers.
             return self._epochs.next_multiple(every, self._last_saved_step) <= step
         waited = time.monotonic() - self._checkpoint_clock
-        return self._backend.collectives.broadcast(waited >= every.seconds)  # by rank 0's clock
+        return self._collectives.broadcast(waited >= every.seconds)  # by rank 0's clock
 
-
-# --------------------------------------------------------------------------------------------------
-# A run from its data to its result: takes up a checkpoint, trains, and leaves the status true whatever happens.
-
-
-_ENDLESS = 2**40
-# With profile=true, after the first calls of the graph: stamps within the steps cost a few per cent of them.
-_ONE_CALL_IN = 8
-
-
-class Session:
-    """One process's part of a run.
-
-    Args:
-      task, plan: what is trained, and how.
-      backend: started.
-    """
-
-    def __init__(self, task: Task, plan: RunPlan, backend: Backend):
-        self._task, self._plan, self._backend = task, plan, backend
-        self._progress: TrainingProgress | None = None
-        if plan.profile:
-            backend.time_steps(_ONE_CALL_IN)
-
-    def run(self, config: Mapping[str, Any], source: Source, validation: Any) -> RunResult:
-        """Trains to the end, from the last checkpoint of the plan's workdir if there is one.
-
-        Args:
-          config: saved as config.json; a run goes on only with the same one.
-          source: training examples.
-          validation: (features, labels), where the backend wants them; None for none.
-
-        Raises:
-          InputError, Interrupted, DivergedError, or whatever a callback raises; status.json says which.
-        """
-        with self._run_folder() as folder:
-            return self._run(config, source, validation, folder)
-
-    @contextlib.contextmanager
-    def _run_folder(self) -> Iterator[RunFolder | None]:
-        if self._plan.workdir is None or self._backend.rank != 0:
-            yield None
+    def _save(self) -> None:
+        """Writes a checkpoint of the present position."""
+        position = self._position
+        if not self._keeps or self._last_saved_step == position.step:
             return
-        folder = RunFolder(self._plan.workdir, self._plan.keep_checkpoints)
-        self._backend.collectives.when_lost(lambda message: folder.set_status("failed", message))
-        try:
-            yield folder
-        finally:
-            folder.close()
-
-    def _run(
-        self,
-        config: Mapping[str, Any],
-        source: Source,
-        validation: Any,
-        folder: RunFolder | None,
-    ) -> RunResult:
-        task, plan, backend = self._task, self._plan, self._backend
-        log = folder.logger(self._show) if folder else self._show
-        lengths = {"num_examples": source.num_examples, "steps_per_epoch": source.steps_per_epoch}
-        config = {**config, **lengths}
-        # Rank 0 knows what was done before, and all do as it says.
-        saved = backend.collectives.broadcast(folder.check_config(config) if folder else None)
-        status = backend.collectives.broadcast(folder.status() if folder else {})
-        if saved and status.get("state") in ENDED:
-            return self._ended(status, saved)
-        check_same_everywhere(backend, config)
-        if saved:
-            total, bfloat16 = saved["total_steps"], saved.get("plan", {}).get("bfloat16")
-            if bfloat16 and plan.precision == "float32":
-                raise InputError(
-                    f"the run in {plan.workdir} was started with another precision than float32; use the same one to "
-                    "go on, or another workdir"
-                )
-        else:
-            bfloat16 = choose_for(
-                backend,
-                plan.precision,
-                task.model,
-                plan.global_batch_size,
-                jit_compile=plan.jit_compile,
-                log=log,
-            )
-            total = plan.total_steps(source.plan, lambda: self._measure_rate(source, bfloat16), log)
-        if folder and not saved:
-            resolved = plan.resolved(source.plan, total, backend)
-            if bfloat16:
-                resolved["bfloat16"] = bfloat16
-            folder.start({**config, "total_steps": total, "plan": resolved}, task.sidecar)
-        self._build(total, source, bfloat16)
-        if backend.note:
-            log(backend.note)
-        task.model.stop_training = False
-        visible = not plan.quiet and backend.rank == 0
-        with TrainingProgress(total, visible, task.counted) as progress:
-            self._progress = progress
-            run = Run(task, plan, backend, source, validation, total, folder, progress, log)
-            return _Turn(run, Meter(backend, self._trace(log))).take()
-
-    def _build(self, total: int, source: Source, bfloat16: Mapping[str, bool] | None) -> None:
-        self._task.build(
-            self._backend,
-            total,
-            source.steps_per_epoch,
-            jit_compile=self._plan.jit_compile,
-            bfloat16=bfloat16,
-        )
-
-    def _measure_rate(self, source: Source, bfloat16: Mapping[str, bool] | None) -> float:
-        """Steps per second."""
-        # For the trial the run is as good as endless: no schedule may find it too short.
-        self._build(_ENDLESS, source, bfloat16)
-        count = steps_per_call(source, self._plan.steps_wanted_per_call, self._backend.world_size)
-        return measure_steps_per_second(self._backend, source, count)
-
-    def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
-        """The result of a run that had ended before; its weights are put into the model."""
-        workdir, model = self._plan.workdir, self._task.whole
-        if status["state"] == "diverged":
-            raise DivergedError(f"the run in {workdir} diverged: {status['reason']}")
-        if self._backend.rank == 0:
-            model.optimizer = None  # or Keras would look for its slots in the file
-            model.load_weights(pathlib.Path(workdir or "") / "final.keras")
-        self._backend.collectives.broadcast_variables(v.value for v in model.variables)
-        self._show(f"the run in {workdir} is done: {status['reason']}")
-        return RunResult(
-            status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
-        )
-
-    def _trace(self, log: Callable[[str], None]) -> Trace | None:
-        plan = self._plan
-        if not plan.trace_steps or plan.workdir is None or self._backend.rank != 0:
-            return None
-        return Trace(plan.workdir, plan.trace_steps, self._backend, log)
-
-    def _show(self, line: str) -> None:
-        if not self._plan.quiet and self._backend.rank == 0:
-            (self._progress or TrainingProgress(1)).show(line)
-
-
-class _Turn:
-    """This process's turn at a run: from the last checkpoint to the end, or to where it is stopped."""
-
-    def __init__(self, run: Run, meter: Meter):
-        self._run, self._loop = run, Loop(run, meter)
-
-    def take(self) -> RunResult:
-        run = self._run
-        checkpoint = self._latest_checkpoint()
-        run.callbacks.call("on_train_begin")
-        self._resume(checkpoint)
-        del checkpoint  # which has its file open
-        try:
-            with StopRequest() as stop:
-                reason = self._loop.run(stop)
-            return self._finish(reason)
-        except (Interrupted, KeyboardInterrupt) as error:
-            self._set_status("interrupted", str(error) or "Ctrl-C")
-            raise
-        except DivergedError as error:
-            self._set_status("diverged", str(error))
-            raise
-        except BaseException as error:
-            with contextlib.suppress(Exception):
-                self._set_status("failed", f"{type(error).__name__}: {error}")
-            raise
-
-    def _latest_checkpoint(self) -> Checkpoint | None:
-        """The newest one; its arrays are rank 0's, and too much to tell all others at once."""
-        run, checkpoint = self._run, None
-        if run.folder:
-            checkpoint, complaints = run.folder.checkpoints.load_latest()
-            for complaint in complaints:
-                run.log(f"warning: {complaint}")
-        mine: Any = (checkpoint.step, {}, checkpoint.meta) if checkpoint else None
-        told: Any = run.backend.collectives.broadcast(mine)
-        return checkpoint or (Checkpoint(*told) if told else None)
-
-    def _resume(self, checkpoint: Checkpoint | None) -> None:
-        if checkpoint:
-            self._loop.restore(checkpoint)
-        self._run.backend.synchronize()
-        folder = self._run.folder
-        if folder is None:
-            return
-        step = checkpoint.step if checkpoint else 0
-        status = folder.status()
-        resumed = status.get("resumed_from_steps", [])
-        if status:
-            resumed = [*resumed, step]
-            self._run.log(f"going on from step {step}")
-        folder.truncate_metrics(step)
-        folder.set_status("running", resumed_from_steps=resumed, under_way=None)
+        with self._meter.time("checkpoint"):
+            self._collectives.announce("checkpoint", position.step)
+            state = self._backend.read_for_file()
+            # A rank may have a part of the state only.
+            bad = not all(np.isfinite(np.asarray(array)).all() for array in state.values())
+            if self._collectives.maximum(int(bad)):
+                raise self._diverged("the weights are not finite after", position.step - 1)
+            values, arrays = self._callbacks.state()
+            position.seconds = time.monotonic() - self._clock
+            if self._folder:
+                meta = {
+                    "position": dataclasses.asdict(position),
+                    "callbacks": values,
+                    "data": self._source.memory(),
+                }
+                self._folder.checkpoints.save(position.step, {**state, **arrays}, meta)
+            self._last_saved_step = position.step
+            self._checkpoint_clock = time.monotonic()
 
     def _finish(self, reason: str) -> RunResult:
-        run, loop = self._run, self._loop
-        loop.save()  # first, so that an interruption from here on costs no step
-        path = run.folder.path if run.folder else None
-        for line in write_profile(path, loop.meter.summary(), run.backend, loop.first_step):
-            run.log(line)
+        """What follows the last step: averages become the weights, and all validation examples are asked."""
+        step, task = self._position.step, self._task
+        self._save()  # first, so that an interruption from here on costs no step
+        path = self._folder.path if self._folder else None
+        for line in write_profile(path, self._meter.summary(), self._backend, self._first_step):
+            self._log(line)
         self._take_averages()
-        run.callbacks.call("on_train_end")
-        step = loop.position.step
-        run.backend.collectives.announce("validation", step)
-        record = loop.position.last_record | {
-            f"val_{name}_all": value for name, value in run.validate().items()
+        self._callbacks.call("on_train_end")
+        self._collectives.announce("validation", step)
+        record = self._position.last_record | {
+            f"val_{name}_all": value for name, value in self._validate().items()
         }
-        run.backend.sync_model()
-        if run.folder:
-            run.folder.save_model(run.task.whole, "final.keras")
-            run.folder.checkpoints.remove_old()  # where an earlier process was killed before it could
-            run.folder.set_status("done", reason, step=step, last_record=record)
-        run.log(f"done: {reason}")
-        return RunResult(reason, step, run.total_steps, run.callbacks.history, record)
+        self._backend.sync_model()
+        if self._folder:
+            self._folder.save_model(task.whole, "final.keras")
+            self._folder.checkpoints.remove_old()  # where an earlier process was killed before it could
+            self._folder.set_status("done", reason, step=step, last_record=record)
+        self._log(f"done: {reason}")
+        return RunResult(reason, step, self._total, self._callbacks.history, record)
 
     def _take_averages(self) -> None:
         """Averages that the optimizer keeps (`use_ema`) become the weights, as at the end of Keras's `fit`."""
-        backend, model = self._run.backend, self._run.task.model
+        backend, model = self._backend, self._task.model
         optimizer = model.optimizer
         if not optimizer.use_ema:
             return
@@ -1079,6 +1030,58 @@ class _Turn:
         backend.restore(arrays)
         backend.synchronize()
 
-    def _set_status(self, state: str, reason: str) -> None:
-        if self._run.folder:
-            self._run.folder.set_status(state, reason)
+    # What it says.
+
+    def _say(self, line: str) -> None:
+        self._progress.show(line)
+
+    def _interrupted(self, received: int) -> Interrupted:
+        name = signal.Signals(received).name
+        return Interrupted(
+            f"{name} received; saved at step {self._position.step} of {self._total}: "
+            "start the same command again to go on"
+            if self._keeps
+            else f"{name} received; nothing is saved without a workdir"
+        )
+
+    def _diverged(self, what: str, step: int) -> DivergedError:
+        saved = self._folder.checkpoints.steps() if self._folder else []
+        last = (
+            f"the last good checkpoint is {self._folder.checkpoints.path(saved[-1])}"
+            if self._folder and saved
+            else "there is no checkpoint yet"
+        )
+        return DivergedError(
+            f"{what} step {step} (epoch {self._epochs.locate(step)[0] + 1}); {last}; lower "
+            "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
+        )
+
+    def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
+        val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
+        self._log(
+            f"epoch {epoch + 1}/{self._num_epochs}  loss {record['loss']:.4g}{val_loss}  "
+            f"{record['curves_per_second']:,.0f} {self._task.counted}/s  {clock_text(self._seconds_left())} left"
+        )
+        for name in _TOLD_FIGURES:
+            if name in record["use"]:
+                self._log(f"{name.replace('_', ' ')}: {record['use'][name]:g}")
+        sent = record["use"].get("bytes_sent_per_step")
+        if sent and not self._sent_told:
+            self._sent_told = True
+            self._log(f"each worker sends {sent / 1e3:,.1f} kB a step to the others")
+
+    def _show(self) -> None:
+        position = self._position
+        self._progress.update(
+            step=position.step,
+            description=f"epoch {self._epochs.locate(position.step - 1)[0] + 1}/{self._num_epochs}",
+            rate=self._meter.rate(),
+            loss=position.epoch_sums[0] / max(position.epoch_examples, 1.0),
+            seconds_left=self._seconds_left(),
+        )
+
+    def _seconds_left(self) -> float:
+        """The seconds to the end of the run, at the present rate."""
+        rate = self._meter.rate()
+        epochs = self._epochs.epochs(self._total) - self._epochs.epochs(self._position.step)
+        return epochs * self._source.num_examples / rate if rate else 0.0

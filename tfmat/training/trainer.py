@@ -1,6 +1,7 @@
 """`tfmat.Trainer`: a Keras model of the caller's own, trained as `tfmat train` trains."""
 
 import atexit
+import dataclasses
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -12,13 +13,14 @@ import tensorflow as tf
 from tfmat.backends import Backend, make_backend
 from tfmat.backends.losses import Summary, make_metrics, per_example_function
 from tfmat.backends.step import check_model
+from tfmat.config import CheckpointSection, DataSection, Duration, Settings, parse_growth
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import make_functional
-from tfmat.training.plan import RunPlan
 from tfmat.training.run import (
+    SHARD_SIZE,
     OptimizerFactory,
+    Run,
     RunResult,
-    Session,
     Task,
     evaluate_all,
     make_source,
@@ -252,15 +254,15 @@ class Trainer:
             backend.start()
             atexit.register(lambda: backend.close(getattr(sys, "last_value", None)))
         self._backend = backend
-        self._plan = RunPlan().changed(
-            workdir=workdir,
+        if trace_steps and workdir is None:
+            raise InputError("trace_steps needs a workdir for its files")
+        self._workdir, self._quiet = workdir, quiet
+        self._settings = Settings(
             seed=seed,
             steps_per_call=steps_per_call,
-            checkpoint_every=checkpoint_every,
-            keep_checkpoints=keep_checkpoints,
+            checkpoint=CheckpointSection(keep_checkpoints, Duration.parse(checkpoint_every)),
             jit_compile=jit_compile,
             precision=precision,
-            quiet=quiet,
             profile=profile,
             trace_steps=trace_steps,
         )
@@ -276,7 +278,7 @@ class Trainer:
         num_validation: int | None = None,
         target_val_loss: float | None = None,
         reading: str = "auto",
-        shard_size: int = 131_072,
+        shard_size: int = SHARD_SIZE,
         steps_per_epoch: int | None = None,
         sharding: str = "partition",
         batch_growth: str = "",
@@ -310,34 +312,52 @@ class Trainer:
         Raises:
           InputError, DivergedError, Interrupted.
         """
-        plan = self._plan.changed(
+        data = DataSection(reading=reading, sharding=sharding)
+        if validation is not None:
+            validation = unpack("validation", validation)
+            count = num_validation or num_examples(validation)
+            data = dataclasses.replace(data, num_validation=count)
+        settings = dataclasses.replace(
+            self._settings,
             global_batch_size=global_batch_size,
-            train_for=train_for,
-            growth=batch_growth,
-            num_validation=num_validation,
+            train_for=Duration.parse(train_for),
+            batch_growth=parse_growth(batch_growth),
             target_val_loss=target_val_loss,
-            reading=reading,
+            data=data,
+        )
+        source = make_source(
+            features,
+            labels,
+            settings,
+            self._backend,
             shard_size=shard_size,
             steps_per_epoch=steps_per_epoch,
-            sharding=sharding,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
         )
-        weights = {"sample_weight": sample_weight, "class_weight": class_weight}
-        source = make_source(features, labels, plan, self._backend, **weights)
-        if validation is not None:
-            validation = self._backend.place(unpack("validation", validation))
         config = self._config or {
             "global_batch_size": global_batch_size,
             "train_for": train_for,
-            "seed": plan.seed,
+            "seed": settings.seed,
             **({"batch_growth": batch_growth} if batch_growth else {}),
-            **({"precision": plan.precision} if plan.precision != "float32" else {}),
+            **({"precision": settings.precision} if settings.precision != "float32" else {}),
         }
-        return Session(self._task, plan, self._backend).run(config, source, validation)
+        run = Run(
+            self._task,
+            settings,
+            self._backend,
+            source,
+            None if validation is None else self._backend.place(validation),
+            config=config,
+            workdir=self._workdir,
+            quiet=self._quiet,
+        )
+        return run.train()
 
     def evaluate(self, features: Any, labels: Any, sample_weight: Any = None) -> dict[str, float]:
         """Loss and metrics over all examples, in inference mode, with the present weights."""
         if not self._task.built:
-            self._task.build(self._backend, 1, 1, jit_compile=self._plan.jit_compile)
+            self._task.build(self._backend, 1, 1, jit_compile=self._settings.jit_compile)
         data = self._backend.place(with_weights(features, labels, sample_weight))
         return evaluate_all(self._backend, data, num_examples(data), self._task.summary)
 

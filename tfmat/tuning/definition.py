@@ -13,6 +13,7 @@ from tfmat.config import (
     FREE_SECTIONS,
     OPTIONS,
     Config,
+    Duration,
     apply_override,
     call_config_function,
     check_config,
@@ -23,7 +24,6 @@ from tfmat.config import (
 )
 from tfmat.errors import InputError, nearest
 from tfmat.files import as_json, check_json, first_difference, flatten, read_json, write_json
-from tfmat.training.plan import RunPlan
 from tfmat.tuning.lock import Owner
 
 # --------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Search:
 
     def max_units(self, base: Config) -> int:
         """Hyperband: the parts that a full training has; epochs where it is measured in them."""
-        duration = RunPlan.of_config(base).train_for
+        duration = Duration.parse(base.train_for)
         return max(1, round(duration.value)) if duration.unit == "epochs" else self.rungs
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.config import Config, default_config
+from tfmat.config import Config, Duration, default_config
 from tfmat.console import log, printable
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.files import (
@@ -38,7 +38,6 @@ from tfmat.files import (
 from tfmat.launch.mpirun import end_with_parent
 from tfmat.launch.runtime import standard_error_held_back
 from tfmat.report.run_files import read_metrics
-from tfmat.training.plan import RunPlan
 from tfmat.tuning.definition import (
     CHANGEABLE,
     DIVERGED,
@@ -742,7 +741,7 @@ def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curv
       train_for: of the config. Where it is in epochs, the share of the training is that of its epochs: with a growing
         batch they have different numbers of steps.
     """
-    duration = RunPlan().changed(train_for=train_for).train_for
+    duration = Duration.parse(train_for)
     position = "epoch" if duration.seconds is None else "seconds"
     of, whole = ("epoch", duration.value) if duration.unit == "epochs" else ("step", 0.0)
     lines = read_metrics(run_folder / "metrics.jsonl")

@@ -1,7 +1,13 @@
 """The main job, made of what the rooms offer."""
 
-from tfmat.workflow.dataset import curve_settings, make_dataset
-from tfmat.workflow.job import calibrate_run, main_job, plan_job, sidecar
+from tfmat.workflow.job import (
+    calibrate_run,
+    curve_settings,
+    main_job,
+    make_dataset,
+    plan_job,
+    sidecar,
+)
 
 __all__ = [
     "calibrate_run",

@@ -1,30 +1,40 @@
 """The main job: curves -> network -> accuracy -> the parameters of an example curve."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
+import json
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfmat.config import Config, goes_in_pieces
-from tfmat.console import log, open_console
-from tfmat.data.dataset import PackedDataset, check_memory, dataset_folder
+from tfmat.config import Config, DataSection, Settings, default_config, goes_in_pieces
+from tfmat.console import log, open_console, progress_bar
+from tfmat.data.dataset import (
+    PackedDataset,
+    available_threads,
+    check_memory,
+    dataset_folder,
+    generate_dataset,
+    is_complete,
+    is_dataset,
+)
 from tfmat.errors import InputError
 from tfmat.files import make_folder, read_json, write_json
 from tfmat.records.files import example_curve, write_example_curve, write_example_tests
 from tfmat.records.simulation import CurveSettings, RecordForm
-from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import ENDED
-from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset, seed_and_counts
-from tfmat.workflow.fronts import parted, represented
 
 if TYPE_CHECKING:
     import keras
 
     from tfmat.backends import Backend, BackendOptions
+    from tfmat.backends.base import Collectives
+    from tfmat.data.dataset import Kept
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.networks import Calibration, Spread
     from tfmat.identification.results import Evaluation
@@ -34,80 +44,348 @@ if TYPE_CHECKING:
     from tfmat.training.run import RunResult
 
 # --------------------------------------------------------------------------------------------------
+# The data set that a config asks for: how its curves are simulated, and where it lies.
+
+
+# Keys of the section `data` that are called the same in CurveSettings, but for the number of points.
+_OF_CURVES = [
+    field.name
+    for field in dataclasses.fields(CurveSettings)
+    if hasattr(DataSection, field.name) and field.name != "num_points"
+]
+
+
+def curve_settings(config: Config) -> CurveSettings:
+    """What the config says about curves."""
+    return CurveSettings(
+        law=config.law,
+        ranges=dict(config.ranges),
+        fixed=dict(config.fixed),
+        num_points=config.data.num_points,
+        tests=tuple(config.tests or ()),
+        test_ranges=dict(config.test_ranges),
+        **{name: getattr(config.data, name) for name in _OF_CURVES},
+    )
+
+
+def named_dataset(config: Config, data_dir: str) -> PackedDataset | None:
+    """The data set that `data_dir` is, whose settings then replace the config's; None for a folder of data sets."""
+    if not is_dataset(data_dir):
+        return None
+    dataset = PackedDataset.open(data_dir)
+    _adopt(config, dataset)
+    return dataset
+
+
+def make_dataset(config: Config, settings: CurveSettings, data_dir: str) -> PackedDataset:
+    """The verified data set that the config asks for, made if it is not there or not finished."""
+    counts = seed_and_counts(config)
+    folder = dataset_folder(data_dir, settings, **counts)
+    if is_complete(folder):
+        # Not `generate_dataset`, which would mend a damaged shard without a word: the user must hear of it.
+        return PackedDataset.open(folder)
+    started = time.monotonic()
+    with progress_bar("simulating", "curves") as show:
+        dataset = generate_dataset(settings, data_dir=data_dir, progress=show, **counts)
+    log(f"simulated in {time.monotonic() - started:.1f} s")
+    return dataset
+
+
+def seed_and_counts(config: Config) -> dict[str, int]:
+    data = config.data
+    seed = config.seed if data.seed is None else data.seed
+    return {"seed": seed, "num_curves": data.num_curves, "num_test": data.num_test}
+
+
+def _adopt(config: Config, dataset: PackedDataset) -> None:
+    """Makes the config say what the data set is."""
+    settings = dataset.settings
+    law = settings.law if settings else "imported"
+    if config.law not in (law, default_config().law):
+        raise InputError(
+            f"the data set {dataset.folder} is of law {law}, --law is {config.law}; leave --law out"
+        )
+    config.law = law
+    config.data.num_curves = dataset.num_train + dataset.num_validation
+    config.data.num_test = dataset.num_test
+    config.data.num_points = dataset.form.points
+    if settings is None:
+        return
+    for name in _OF_CURVES:
+        with config.data.ignore_type():
+            config.data[name] = getattr(settings, name)
+    with config.ignore_type():
+        config.tests = settings.tests or None
+    for name in ("ranges", "fixed", "test_ranges"):
+        values = getattr(settings, name)
+        config[name] = Config(dict(values))
+
+
+# --------------------------------------------------------------------------------------------------
+# The part of a network that has no weights and takes most of its time, computed once, before the first step.
+
+
+# Short NumPy calls pay for many records at once; still there is work for several processes, and progress to tell.
+_RECORDS_IN_BLOCK, _LEAST_IN_BLOCK, _MOST_IN_BLOCK, _BLOCKS = 512, 1024, 4096, 16
+_BLOCKS_A_THREAD = 4
+_ALL = slice(None)
+_WORTH_TELLING = 3.0  # seconds
+
+
+def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
+    """The network's front that has no weights and takes most of its time, where it has one, and what trains behind it.
+
+    The same record gives the same numbers in every epoch, so they are computed once. The parts share their layers.
+    """
+    import keras
+
+    from tfmat.networks.law_fit import LawFit, SeenTests
+    from tfmat.networks.plastic_spectrum import PlasticSpectrum
+
+    for layer in model.layers:
+        alone = isinstance(layer, PlasticSpectrum | LawFit) and layer.input is model.inputs[0]
+        if alone or isinstance(layer, SeenTests):
+            front = keras.Model(model.inputs[0], layer.output)
+            return front, keras.Model(layer.output, model.outputs[0], name=model.name)
+    return None, model
+
+
+def trained_part(
+    model: "keras.Model", features: np.ndarray, kept: "Kept"
+) -> tuple["keras.Model", np.ndarray]:
+    """What trains of a network, and what that sees of records; by one process that is alone."""
+    from tfmat.backends.base import Collectives
+
+    front, trained = parted(model)
+    if front is None:
+        return trained, features
+    return trained, represented(front, features, Collectives(), kept)
+
+
+def know_fits(
+    identifier: "Identifier", dataset: "PackedDataset", rows: slice | None = None
+) -> None:
+    """Has a network around fits know its outputs, so that nothing asked of it later waits for fits.
+
+    All processors fit what was not kept. Other networks need nothing of it.
+
+    Args:
+      rows: of the training and validation records; None is all test records.
+
+    Raises:
+      InputError: test records are none, or not of the network's task.
+    """
+    import keras
+
+    from tfmat.backends.base import Collectives
+    from tfmat.identification.evaluate import check_same_task
+
+    known = identifier.around_fits
+    if known is None:
+        return
+    if rows is None:
+        check_same_task(identifier, dataset)
+    front = keras.Model(known.fit.input, known.fit.output)
+    end = dataset.num_train + dataset.num_validation
+    features = dataset.features[end:] if rows is None else dataset.features[:end]
+    rows = rows or _ALL
+    seen = represented(front, features, Collectives(), dataset.kept, rows)
+    known.know(features[rows], seen)
+
+
+def represented(
+    front: "keras.Model",
+    features: np.ndarray,
+    collectives: "Collectives",
+    kept: "Kept",
+    rows: slice = _ALL,
+) -> np.ndarray:
+    """What the front makes of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
+
+    Blocks are the same however many ranks there are, so that the numbers are too. Fits are kept block by block, so that
+    what was interrupted goes on, and runs on the same records begin at once. Where only some `rows` are wanted, these
+    alone come back, and only blocks that hold some of them are worked on.
+    """
+    from tfmat.networks.law_fit import LawFit
+
+    shape = (len(features), *front.output_shape[1:])
+    numbers = math.prod(shape[1:])
+    check_memory(
+        f"what a network sees of {len(features):,} records, {numbers} numbers each,",
+        len(features) * numbers * 4,
+        "take fewer records",
+    )
+    threads = available_threads()
+    fitted = isinstance(front.layers[-1], LawFit)
+    size, in_turn = _RECORDS_IN_BLOCK, _BLOCKS_A_THREAD
+    if fitted:
+        size, in_turn = min(max(_LEAST_IN_BLOCK, len(features) // _BLOCKS), _MOST_IN_BLOCK), 1
+    start, stop, _ = rows.indices(len(features))
+    firsts = range(start // size * size, stop, size)
+    blocks = [slice(first, min(first + size, len(features))) for first in firsts]
+    ranks, first_rank = len(collectives.gather(None)), collectives.rank == 0
+    seen = np.empty(shape, np.float32)
+    started = time.monotonic()
+    together = in_turn * ranks * threads
+    with (
+        _seeing(front, features, threads, kept, alone=ranks == 1) as see,
+        progress_bar("preparing", "records") if first_rank else contextlib.nullcontext() as show,
+    ):
+        for first in range(0, len(blocks), together):
+            shared = blocks[first : first + together]
+            answers = collectives.gather(list(see(shared[collectives.rank :: ranks])))
+            for rank, answer in enumerate(answers):
+                for part, block in zip(shared[rank::ranks], answer, strict=True):
+                    seen[part] = block
+            if show is not None:
+                show(shared[-1].stop - firsts.start, blocks[-1].stop - firsts.start)
+    seconds = time.monotonic() - started
+    if first_rank and seconds > (0.0 if rows == _ALL else _WORTH_TELLING):
+        log(f"prepared {stop - start:,} records in {seconds:.1f} s")
+    return seen[rows]
+
+
+@contextlib.contextmanager
+def _seeing(
+    front: "keras.Model", features: np.ndarray, threads: int, kept: "Kept", *, alone: bool
+) -> Iterator[Callable[[list[slice]], Iterable[np.ndarray]]]:
+    """What the front makes of some blocks, by threads of TensorFlow's.
+
+    The fit of a law is NumPy, which threads would only wait for: forks do it where this process is alone. Several ranks
+    keep the processors busy as they are.
+    """
+    import tensorflow as tf
+
+    from tfmat.identification.side_by_side import in_processes, one_thread_a_product
+    from tfmat.networks.law_fit import LawFit
+
+    record = tf.TensorSpec([None, *features.shape[1:]])
+    fit = front.layers[-1]
+    if isinstance(fit, LawFit):
+        spectra = tf.function(fit.spectra_of, autograph=False).get_concrete_function(record)
+        config = json.dumps(fit.get_config(), sort_keys=True)
+
+        def fits(given: tuple[slice, np.ndarray]) -> np.ndarray:
+            return fit.fits(features[given[0]], given[1]).astype(np.float32)
+
+        def see(parts: list[slice]) -> Iterable[np.ndarray]:
+            keys = [kept.key(config, features[part]) for part in parts]
+            found = [kept.read(key) for key in keys]
+            missing = [place for place, one in enumerate(found) if one is None]
+            given = [
+                (parts[place], np.asarray(spectra(tf.constant(features[parts[place]]))))
+                for place in missing
+            ]
+            made = in_processes(fits, given) if alone else map(fits, given)
+            for place, one in zip(missing, made, strict=True):
+                kept.write(keys[place], one)
+                found[place] = one
+            return [one for one in found if one is not None]
+
+        with one_thread_a_product():
+            yield see
+        return
+    graph = tf.function(front, autograph=False).get_concrete_function(record)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        yield lambda parts: pool.map(
+            lambda part: np.asarray(graph(tf.constant(features[part]))), parts
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# The main job: curves -> network -> accuracy -> the parameters of an example curve.
+
+
+# --------------------------------------------------------------------------------------------------
 # The network of a config, trained on a data set into a run's folder.
 
 
 def train(
-    config: Config, dataset: PackedDataset, plan: RunPlan, *, backend: "Backend"
+    config: Config, dataset: PackedDataset, *, workdir: str, backend: "Backend"
 ) -> "RunResult":
-    """Trains the config's network on the data set as planned, with the sidecar that gives its numbers a meaning."""
-    from tfmat.backends.options import has_stages
+    """Trains the config's network on the data set, with the sidecar that gives its numbers a meaning."""
     from tfmat.networks import build_for
-    from tfmat.optimizers import build_optimizer
-    from tfmat.training.run import Session, Task, make_source
+    from tfmat.training.run import Run, Task, make_source
 
-    num_outputs = len(dataset.parameters)
-    plan = plan.changed(shard_size=dataset.shard_size)
-    num_train = curves_to_train(config, dataset.num_train)
-    epochs = plan.epochs(num_train)
-    model = build_for(config, dataset)
+    settings = Settings.of(config)
+    model = build_for(settings, dataset)
+    num_train = curves_to_train(settings, dataset.num_train)
     if backend.rank == 0:
-        log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
-        if backend.world_size > 1:
-            log(f"{backend.name}: {_shares(backend, config.global_batch_size)}")
-        uses_mesh = backend.name == "dtensor" or has_stages(backend.options.mesh)
-        if not uses_mesh and backend.options.mesh.num_devices > 1:
-            log(
-                f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it"
-            )
-
-    def make_optimizer(total_steps: int, steps_per_epoch: int) -> "keras.optimizers.Optimizer":
-        steps = plan.steps(epochs, total_steps)
-        asked = epochs.steps(plan.warmup)
-        if backend.rank == 0 and steps.warmup < asked:
-            log(
-                f"note: optimizer.warmup={config.optimizer.warmup} takes {asked} steps, the whole run {total_steps}; "
-                f"the warm-up is cut to a tenth of the run (steps: {steps.warmup})"
-            )
-        # A local step sees no more of a batch than the worker's own part.
-        parts = backend.world_size if backend.options.trains_apart else 1
-        return build_optimizer(
-            config.optimizer,
-            steps,
-            global_batch_size=-(-plan.global_batch_size // parts),
-            seed=plan.seed,
-        )
-
+        _tell_network(config, model, len(dataset.parameters), backend)
     front, trained = parted(model)
     task = Task(
         trained,
         whole=model,
-        optimizer=make_optimizer,
-        **losses_and_metrics(config, dataset, model, compiled=compiles_loss(config, backend)),
-        callbacks=_callbacks(config, plan, backend),
-        sidecar=sidecar(config, dataset),
+        optimizer=_optimizer_of(settings, num_train, backend),
+        **losses_and_metrics(settings, dataset, model, compiled=compiles_loss(settings, backend)),
+        callbacks=_callbacks(settings, workdir, backend),
+        sidecar=sidecar(settings, dataset),
         counted="curves",
     )
-    session = Session(task, plan, backend)
     rows = (
         slice(num_train),
         slice(dataset.num_train, dataset.num_train + dataset.num_validation),
     )
     features = dataset.features
-    if front is not None and not _has_ended(plan, backend):
+    if front is not None and not _has_ended(workdir, backend):
         features = represented(front, features[: rows[1].stop], backend.collectives, dataset.kept)
     elif front is not None:  # nothing trains; only the shape counts
         features = np.broadcast_to(np.float32(0.0), (rows[1].stop, *front.output_shape[1:]))
     training, validation = ((features[part], dataset.labels[part]) for part in rows)
-    saved = {
-        **config.to_dict(),
-        "data_dir": str(dataset.folder.resolve()),
-        "data_id": dataset.manifest["id"],
-    }
-    return session.run(saved, make_source(*training, plan, backend), backend.place(validation))
+    run = Run(
+        task,
+        settings,
+        backend,
+        make_source(*training, settings, backend, shard_size=dataset.shard_size),
+        backend.place(validation),
+        config={
+            **config.to_dict(),
+            "data_dir": str(dataset.folder.resolve()),
+            "data_id": dataset.manifest["id"],
+        },
+        workdir=workdir,
+    )
+    return run.train()
 
 
-def curves_to_train(config: Config, num_train: int) -> int:
+def _tell_network(
+    config: Config, model: "keras.Model", num_outputs: int, backend: "Backend"
+) -> None:
+    from tfmat.backends.options import has_stages
+
+    log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
+    if backend.world_size > 1:
+        log(f"{backend.name}: {_shares(backend, config.global_batch_size)}")
+    uses_mesh = backend.name == "dtensor" or has_stages(backend.options.mesh)
+    if not uses_mesh and backend.options.mesh.num_devices > 1:
+        log(f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it")
+
+
+def _optimizer_of(
+    settings: Settings, num_train: int, backend: "Backend"
+) -> "Callable[[int, int], keras.optimizers.Optimizer]":
+    """The optimizer of a run, once its length is known."""
+    from tfmat.optimizers import build_optimizer, build_schedule
+
+    section, epochs = settings.optimizer, settings.epochs(num_train)
+    # A local step sees no more of a batch than the worker's own part.
+    parts = backend.world_size if backend.options.trains_apart else 1
+    batch_size = -(-settings.global_batch_size // parts)
+
+    def make(total_steps: int, steps_per_epoch: int) -> "keras.optimizers.Optimizer":
+        taken, asked = section.warmup_steps(epochs, total_steps), epochs.steps(section.warmup)
+        if backend.rank == 0 and taken < asked:
+            log(
+                f"note: optimizer.warmup={section.warmup} takes {asked} steps, the whole run {total_steps}; "
+                f"the warm-up is cut to a tenth of the run (steps: {taken})"
+            )
+        schedule = build_schedule(section, epochs, total_steps, batch_size)
+        return build_optimizer(section, schedule, seed=settings.seed)
+
+    return make
+
+
+def curves_to_train(config: Settings | Config, num_train: int) -> int:
     """How many of a data set's `num_train` training curves train; InputError where the config wants more."""
     wanted: int = config.data.num_train or num_train
     if wanted > num_train:
@@ -118,21 +396,20 @@ def curves_to_train(config: Config, num_train: int) -> int:
     return wanted
 
 
-def _has_ended(plan: RunPlan, backend: "Backend") -> bool:
+def _has_ended(workdir: str, backend: "Backend") -> bool:
     """Whether the run was trained before, as rank 0 finds it."""
-    file = pathlib.Path(plan.workdir or ".") / "status.json"
+    file = pathlib.Path(workdir) / "status.json"
     ended = backend.rank == 0 and file.is_file() and read_json(file).get("state") in ENDED
     return bool(backend.collectives.broadcast(ended))
 
 
-def _callbacks(config: Config, plan: RunPlan, backend: "Backend") -> list[Any]:
+def _callbacks(settings: Settings, workdir: str, backend: "Backend") -> list[Any]:
     """Keras callbacks of this rank. What begins with the training is done once this process is sure to train."""
     from keras.callbacks import EarlyStopping, LambdaCallback, TensorBoard
 
     from tfmat.launch.machine import record_session
 
     callbacks: list[Any] = []
-    workdir = plan.workdir or "."
     if backend.rank == 0:
         folder = make_folder(workdir)
         callbacks = [
@@ -143,8 +420,8 @@ def _callbacks(config: Config, plan: RunPlan, backend: "Backend") -> list[Any]:
         callbacks.append(
             LambdaCallback(on_train_begin=lambda logs: _report_devices(backend, workdir))
         )
-    if config.callbacks.early_stopping_patience:
-        callbacks.append(EarlyStopping(patience=config.callbacks.early_stopping_patience))
+    if settings.callbacks.early_stopping_patience:
+        callbacks.append(EarlyStopping(patience=settings.callbacks.early_stopping_patience))
     return callbacks
 
 
@@ -164,7 +441,7 @@ def _report_devices(workers: "Backend", workdir: str) -> None:
     log(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
 
 
-def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
+def sidecar(config: Settings | Config, dataset: PackedDataset) -> dict[str, Any]:
     """What the network's inputs and outputs mean: `model.json`."""
     uncertainty = config.model.uncertainty
     return {
@@ -178,7 +455,7 @@ def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
     }
 
 
-def compiles_loss(config: Config, backend: "Backend") -> bool:
+def compiles_loss(config: Settings, backend: "Backend") -> bool:
     """Whether XLA compiles the loss of a posterior: not on a mesh, on GPUs, or where it compiles the whole step."""
     import tensorflow as tf
 
@@ -187,7 +464,11 @@ def compiles_loss(config: Config, backend: "Backend") -> bool:
 
 
 def losses_and_metrics(
-    config: Config, dataset: PackedDataset, model: "keras.Model", *, compiled: bool = False
+    config: Settings | Config,
+    dataset: PackedDataset,
+    model: "keras.Model",
+    *,
+    compiled: bool = False,
 ) -> dict[str, Any]:
     """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance.
 
@@ -262,7 +543,6 @@ def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
     """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.networks import Spread, read_sidecar, write_calibration
-    from tfmat.workflow.fronts import know_fits
 
     about = read_sidecar(workdir)
     known = about.spread if about.uncertainty == "flow" else about.calibration
@@ -371,7 +651,6 @@ def _evaluate(workdir: str, dataset: PackedDataset) -> "Evaluation":
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.likelihood import has_unknown_errors
     from tfmat.report.run_files import write_evaluation
-    from tfmat.workflow.fronts import know_fits
 
     identifier = Identifier.open(workdir)
     know_fits(identifier, dataset)
@@ -472,19 +751,19 @@ class Job:
     """The main job, read and checked before anything is made.
 
     Attributes:
-      config: for the parts of it that are made from its sections: law, network, optimizer.
-      plan: how the run trains.
+      config: as it is kept in the run's folder.
+      settings: the config, read.
       backend, options: how its steps run; the options know the mesh and the processes.
-      settings: what the curves are simulated with.
+      curves: what they are simulated with.
       dataset: where `--data_dir` is one.
       data: the data set's folder.
     """
 
     config: Config
-    plan: RunPlan
+    settings: Settings
     backend: str
     options: "BackendOptions"
-    settings: CurveSettings
+    curves: CurveSettings
     dataset: PackedDataset | None
     data: pathlib.Path
 
@@ -492,18 +771,18 @@ class Job:
     def num_outputs(self) -> int:
         """Parameters that the network identifies."""
         dataset = self.dataset
-        return len(dataset.parameters if dataset else self.settings.build_law().identified)
+        return len(dataset.parameters if dataset else self.curves.build_law().identified)
 
     @property
     def form(self) -> RecordForm:
         """What the points and channels of a record are."""
-        return self.dataset.form if self.dataset else RecordForm.of(self.settings)
+        return self.dataset.form if self.dataset else RecordForm.of(self.curves)
 
     @property
     def num_weights(self) -> int:
         """Trainable numbers of the network, see `count_parameters`; a variance head's too."""
-        outputs = self.num_outputs * (2 if self.config.model.uncertainty == "gaussian" else 1)
-        return count_parameters(self.config, num_outputs=outputs, form=self.form)
+        outputs = self.num_outputs * (2 if self.settings.model.uncertainty == "gaussian" else 1)
+        return count_parameters(self.settings, num_outputs=outputs, form=self.form)
 
 
 def plan_job(
@@ -523,38 +802,33 @@ def plan_job(
     Raises:
       InputError.
     """
-    from tfmat.backends import check_backend
-    from tfmat.backends.options import backend_options, check_config_for
+    from tfmat.backends import BackendOptions, check_backend
+    from tfmat.backends.options import check_config_for
     from tfmat.training.run_folder import check_same_config
 
     launched = {"processes": processes} if processes else {}
     check_backend(backend)
-    options = backend_options(config, folder=workdir, **launched)
-    check_config_for(backend, config, options)
-    if config.model.uncertainty == "flow" and config.loss_weights is not None:
+    settings = Settings.of(config)
+    options = BackendOptions.of_settings(settings, folder=workdir, **launched)
+    check_config_for(backend, settings, options)
+    if settings.model.uncertainty == "flow" and settings.loss_weights is not None:
         raise InputError(
             "loss_weights weigh squared errors, and model.uncertainty=flow has none; leave them out"
         )
     _check_processes(backend, options)
-    settings = curve_settings(config)
-    settings.build_law()
+    curves = curve_settings(config)
+    curves.build_law()
     dataset, folder = named_dataset(config, data_dir), pathlib.Path(data_dir)
-    if not dataset:
-        folder = dataset_folder(data_dir, settings, **seed_and_counts(config))
-    shard_size = {"shard_size": dataset.shard_size} if dataset else {}
-    plan = RunPlan.of_config(config, workdir=workdir, **shard_size)
-    job = Job(config, plan, backend, options, settings, dataset, folder)
-    _check_representation(config, job.form, dataset)
-    check_training_fits(
-        config,
-        num_outputs=job.num_outputs,
-        form=job.form,
-        backend=backend,
-        stages=options.mesh.size("stage"),
-    )
-    num_curves = config.data.num_curves
+    if dataset:
+        settings = Settings.of(config)  # which says now what the data set is
+    else:
+        folder = dataset_folder(data_dir, curves, **seed_and_counts(config))
+    job = Job(config, settings, backend, options, curves, dataset, folder)
+    _check_representation(settings, job.form, dataset)
+    check_training_fits(settings, num_outputs=job.num_outputs, form=job.form, backend=backend)
+    num_curves = settings.data.num_curves
     num_train = dataset.num_train if dataset else num_curves - num_curves // 4
-    _check_lengths(config, plan, curves_to_train(config, num_train))
+    _check_lengths(config, settings, curves_to_train(settings, num_train))
     # The data set's identity tells an edited law file, and another set of imported curves, apart.
     identity = dataset.manifest["id"] if dataset else folder.name.rpartition("-")[2]
     check_same_config(workdir, {**config.to_dict(), "data_id": identity})
@@ -572,7 +846,9 @@ def _check_processes(backend: str, options: "BackendOptions") -> None:
         options.mesh.devices_per_process(processes.size)
 
 
-def _check_representation(config: Config, form: RecordForm, dataset: PackedDataset | None) -> None:
+def _check_representation(
+    config: Settings, form: RecordForm, dataset: PackedDataset | None
+) -> None:
     representation, channels = config.model.representation, form.channels[3:]
     if representation == "fit" and dataset and not dataset.settings:
         raise InputError(
@@ -589,38 +865,33 @@ def _check_representation(config: Config, form: RecordForm, dataset: PackedDatas
         )
 
 
-def _check_lengths(config: Config, plan: RunPlan, num_train: int) -> None:
+def _check_lengths(config: Config, settings: Settings, num_train: int) -> None:
     """Refuses, before anything is made, what cannot be trained."""
     if config.global_batch_size > num_train:
         raise InputError(
             f"global_batch_size is {config.global_batch_size}, but data.num_curves={config.data.num_curves} leaves "
             f"{num_train} for training; use a smaller batch or more curves"
         )
-    duration, epochs = plan.train_for, plan.epochs(num_train)
+    duration, epochs = settings.train_for, settings.epochs(num_train)
     if not (duration.value if duration.seconds is not None else epochs.steps(duration)):
         raise InputError(f"train_for is '{config.train_for}', less than one step; give more")
 
 
 def check_training_fits(
-    config: Config,
-    *,
-    num_outputs: int,
-    form: RecordForm,
-    backend: str = "single",
-    stages: int = 1,
+    settings: Settings, *, num_outputs: int, form: RecordForm, backend: str = "single"
 ) -> None:
     """InputError where the network, or one batch, is larger than the machine's memory."""
-    parameters = count_parameters(config, num_outputs=num_outputs, form=form)
-    copies = 1.0 if backend == "dtensor" else _COPIES - (config.offload == "slots")
+    parameters = count_parameters(settings, num_outputs=num_outputs, form=form)
+    copies = 1.0 if backend == "dtensor" else _COPIES - (settings.parallel.offload == "slots")
     # Each process makes the whole network once, before it keeps its stage.
-    copies = 1 + (copies - 1) / stages
+    copies = 1 + (copies - 1) / settings.parallel.mesh.size("stage")
     check_memory(
-        f"a network of {parameters:,} parameters (model.hidden_units={_words(config.model.hidden_units)}, "
-        f"model.conv_filters={_words(config.model.conv_filters)}, {form.num_points} points)",
+        f"a network of {parameters:,} parameters (model.hidden_units={_words(settings.model.hidden_units)}, "
+        f"model.conv_filters={_words(settings.model.conv_filters)}, {form.num_points} points)",
         int(copies * _FLOAT * parameters),
         "take a smaller one",
     )
-    batch = config.global_batch_size
+    batch = settings.global_batch_size
     if backend == "single":
         check_memory(
             f"a batch of {batch:,} curves of {form.num_points:,} points",
@@ -629,7 +900,7 @@ def check_training_fits(
         )
 
 
-def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> int:
+def count_parameters(config: Settings | Config, *, num_outputs: int, form: RecordForm) -> int:
     """The trainable numbers of `tfmat.networks.build_model`'s network, but for normalisation and uncertainty."""
     model, points, inputs, count = config.model, form.points, len(form.channels), 0
     for filters, kernel in zip(model.conv_filters, model.kernel_sizes, strict=True):
@@ -674,12 +945,12 @@ def main_job(
     job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend)
     dataset = job.dataset
     if job.options.processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
-        dataset = dataset or make_dataset(config, job.settings, data_dir)
+        dataset = dataset or make_dataset(config, job.curves, data_dir)
     _prepare_tensorflow(job, workdir)
     with make_backend(backend, job.options) as workers:
         _check_layout(job)
         dataset = dataset or _dataset_for_all(job, data_dir, workers)
-        train(config, dataset, job.plan, backend=workers)
+        train(config, dataset, workdir=workdir, backend=workers)
     if workers.rank != 0:
         return
     calibrate_run(workdir, dataset)
@@ -697,11 +968,11 @@ def _check_layout(job: Job) -> None:
 
     network: dict[str, Any] = {"num_outputs": job.num_outputs, "inputs": job.form.network()}
     if job.backend == "dtensor":
-        plan_of_config(job.config, job.options, **network)
+        plan_of_config(job.settings, job.options, **network)
     elif has_stages(job.options.mesh):
         from tfmat.backends.pipeline import plan_stages
 
-        plan_stages(job.config, job.options, **network)
+        plan_stages(job.settings, job.options, **network)
 
 
 def _prepare_tensorflow(job: Job, workdir: str) -> None:
@@ -712,7 +983,7 @@ def _prepare_tensorflow(job: Job, workdir: str) -> None:
     processes, on_mesh = job.options.processes, job.backend == "dtensor"
     several = processes.size > 1
     prepare_tensorflow(
-        one_thread_an_operation=goes_in_pieces(job.config.model),
+        one_thread_an_operation=goes_in_pieces(job.settings.model),
         processors=processors_per_rank(processes) if several else None,
         waiting=int(job.backend == "mpi" and several and job.options.overlap_meetings),
         gpu=processes.local_rank if several and not on_mesh else None,
@@ -727,7 +998,7 @@ def _dataset_for_all(job: Job, data_dir: str, workers: "Backend") -> PackedDatas
     """The data set, made by rank 0 while the others wait, and then mapped by each: a node holds it in memory once."""
     if workers.rank == 0:
         workers.collectives.announce("simulating curves", 0)
-        dataset = make_dataset(job.config, job.settings, data_dir)
+        dataset = make_dataset(job.config, job.curves, data_dir)
         workers.collectives.announce("starting", 0)
         workers.collectives.broadcast(str(dataset.folder))
         return dataset

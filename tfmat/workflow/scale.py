@@ -4,13 +4,12 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from tfmat.config import Config
+from tfmat.config import Config, Settings
 from tfmat.console import log
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.files import as_json, locked
-from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset
-from tfmat.workflow.job import check_training_fits
+from tfmat.workflow.job import check_training_fits, curve_settings, make_dataset, named_dataset
 
 if TYPE_CHECKING:
     from tfmat.launch.mpirun import Host
@@ -51,7 +50,7 @@ def scale(
 
     folder = pathlib.Path(workdir)
     dataset = _dataset(config, data_dir, _num_train(matrix))
-    check_training_fits(config, num_outputs=len(dataset.parameters), form=dataset.form)
+    check_training_fits(Settings.of(config), num_outputs=len(dataset.parameters), form=dataset.form)
     busy = f"another tfmat scale works in {folder}; wait for it, or use another --workdir"
     with locked(folder, busy):
         check_same_study(folder, config)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.asynchronous import Peer
-from tfmat.config import default_config
+from tfmat.config import OptimizerSection, Settings
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 from tfmat.launch.processes import Processes
@@ -276,18 +276,15 @@ def test_refusals(options, message):
 
 
 def test_what_a_config_asks_of_other_backends():
-    from tfmat.backends.options import backend_options, check_config_for
+    from tfmat.backends.options import check_config_for
 
-    config = default_config()
-    config.averaging, config.optimizer.clip_norm = True, 1.0
-    check_config_for(
-        "asynchronous", config, backend_options(config)
-    )  # each worker has the whole gradient
+    settings = Settings(optimizer=OptimizerSection(clip_norm=1.0))
+    averaging = BackendOptions(averaging=True)
+    check_config_for("asynchronous", settings, averaging)  # each worker has the whole gradient
     with pytest.raises(InputError, match="averaging=true is for --backend=asynchronous"):
-        check_config_for("horovod", config, backend_options(config))
-    config.averaging = False
+        check_config_for("horovod", settings, averaging)
     with pytest.raises(InputError, match="clip_norm does not work with --backend=asynchronous"):
-        check_config_for("asynchronous", config, backend_options(config))
+        check_config_for("asynchronous", settings, BackendOptions())
 
 
 def test_one_worker_alone_is_the_single_backend():

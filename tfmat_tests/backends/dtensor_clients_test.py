@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfmat.launch.port_guard import Neighbour
-from tfmat.training.checkpoints import CheckpointFolder
+from tfmat.training.run_folder import CheckpointFolder
 from tfmat_tests.mpi import mpirun
 
 OPTIMIZERS = ("nesterov", "adam", "adamw", "lars", "larc", "novograd", "lamb")

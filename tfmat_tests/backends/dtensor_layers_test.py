@@ -12,7 +12,6 @@ import numpy as np
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.config import default_config
 from tfmat.config import ACTIVATIONS, OPTIONS
-from tfmat.config import RunSteps
 from tfmat.networks import build_model
 from tfmat.networks.factory import squared_error_of_mean
 from tfmat.optimizers import build_optimizer
@@ -27,7 +26,7 @@ def sums(name, **changes):
     config.model.update({k: v for k, v in changes.items() if k != "optimizer"})
     config.optimizer.name = changes.get("optimizer", "adam")
     model = build_model(config.model, num_outputs=2, num_points=48, seed=3)
-    optimizer = build_optimizer(config.optimizer, RunSteps(5))
+    optimizer = build_optimizer(config.optimizer)
     backend = make_backend(name, BackendOptions.on_mesh(mesh if name == "dtensor" else "batch:1", zero_stage=0))
     backend.build(model, optimizer, squared_error_of_mean(2), {})
     data = backend.place(arrays)

@@ -3,7 +3,8 @@
 import pytest
 
 from tfmat.backends.layouts import format_spec, make_plan
-from tfmat.backends.options import MeshShape, Weight, parse_rules
+from tfmat.backends.options import Weight
+from tfmat.config import MeshShape, parse_rules
 from tfmat.errors import InputError
 
 WEIGHTS = [

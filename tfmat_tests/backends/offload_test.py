@@ -10,8 +10,8 @@ import pytest
 
 from tfmat.backends import BackendOptions, make_backend, offload
 from tfmat.backends.losses import per_example_function
-from tfmat.backends.options import backend_options, check_offload, check_slots_on_disk
-from tfmat.config import default_config
+from tfmat.backends.options import check_offload, check_slots_on_disk
+from tfmat.config import Settings
 from tfmat.errors import InputError
 from tfmat.optimizers import GradientNoise, make_functional
 from tfmat_tests.backends.problem import OPTIMIZERS
@@ -123,7 +123,7 @@ import keras, numpy as np
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.optimizers import make_functional
-from tfmat.training.checkpoints import CheckpointFolder
+from tfmat.training.run_folder import CheckpointFolder
 def peak():
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 layers = [keras.layers.Input((8,)), *(keras.layers.Dense(1024) for _ in range(13)), keras.layers.Dense(1)]
@@ -178,14 +178,12 @@ def test_refused(optimizer, options, message, tmp_path):
 
 
 def test_other_backends_refuse_it():
-    config = default_config()
-    config.offload = "slots"
-    options = backend_options(config)
+    settings, options = Settings(), BackendOptions(offload="slots")
     for backend in ("single", "horovod", "mpi"):
-        check_offload(config, options, backend)
+        check_offload(settings, options, backend)
     for backend in ("dtensor", "asynchronous"):
         with pytest.raises(InputError, match=f"with --backend={backend} leave it out"):
-            check_offload(config, options, backend)
+            check_offload(settings, options, backend)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tfmat.backends.base import Collectives
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.single import SingleBackend
 from tfmat.cli.main import main
-from tfmat.config import RunSteps, default_config
+from tfmat.config import default_config
 from tfmat.networks import build_model
 from tfmat.optimizers import build_optimizer
 
@@ -88,7 +88,7 @@ def test_processes_hold_and_send_what_the_backend_counts(stage, capsys):
     config = default_config()
     model = build_model(config.model, num_outputs=2)
     backend = SingleBackend(BackendOptions(zero_stage=stage), Three())
-    optimizer = build_optimizer(config.optimizer, RunSteps(1), global_batch_size=50)
+    optimizer = build_optimizer(config.optimizer)
     backend.build(model, optimizer, per_example_function("mse"), {})
     data = backend.place((np.ones((6, *model.input_shape[1:]), "f"), np.ones((6, 2), "f")))
     backend.train(

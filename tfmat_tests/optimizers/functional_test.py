@@ -3,11 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.config import OPTIONS, EpochPlan, RunSteps, apply_override, check_config, default_config
+from tfmat.config import OPTIONS, OptimizerSection
 from tfmat.errors import InputError
-from tfmat.optimizers import WarmupConstant, WarmupCosine, build_optimizer, make_functional
-from tfmat.optimizers.factory import OPTIMIZER_CLASSES, build_schedule
-from tfmat.training.plan import RunPlan
+from tfmat.optimizers import build_optimizer, make_functional
+from tfmat.optimizers.schedules import OPTIMIZER_CLASSES
 
 NAMES = OPTIONS["optimizer.name"].choices
 RANDOM = np.random.default_rng(0)
@@ -81,51 +80,11 @@ def test_what_is_more_than_a_function_of_gradients_is_refused(optimizer, message
 
 @pytest.mark.parametrize("name", NAMES)
 def test_factory_builds_every_choice(name):
-    config = default_config()
-    apply_override(config, "optimizer.name", name)
-    apply_override(config, "optimizer.weight_decay", "0.004")
-    optimizer = build_optimizer(check_config(config).optimizer, RunSteps(100))
+    optimizer = build_optimizer(OptimizerSection(name=name, weight_decay=0.004))
     assert type(optimizer).__name__.lower() == name
     assert optimizer.weight_decay == 0.004
     optimizer.build(_variables())
     assert float(optimizer.learning_rate) == pytest.approx(1e-3)
-
-
-def test_cosine_follows_the_formula():
-    schedule = WarmupCosine(0.1, total_steps=110, warmup_steps=10, final_fraction=0.2)
-    for step in (0, 4, 9, 10, 37, 60, 109, 110, 500):
-        # Loshchilov & Hutter 2017, eq. 5, after a linear rise
-        warm = min(1.0, (step + 1) / 10)
-        progress = min(max((step - 10) / 100, 0.0), 1.0)
-        expected = 0.1 * warm * (0.2 + 0.8 * 0.5 * (1 + np.cos(np.pi * progress)))
-        assert float(schedule(step)) == pytest.approx(expected, rel=1e-5), step
-
-
-def test_constant_rises_then_stays():
-    schedule = WarmupConstant(0.5, warmup_steps=4)
-    assert [float(schedule(step)) for step in range(6)] == pytest.approx(
-        [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]
-    )
-    assert float(WarmupConstant(0.5)(0)) == 0.5
-
-
-def test_schedules_survive_serialisation():
-    for schedule in (WarmupConstant(0.5, 4), WarmupCosine(0.1, 110, 10, 0.2)):
-        copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
-        assert float(copy(17)) == float(schedule(17))
-
-
-@pytest.mark.parametrize(("total_steps", "taken"), [(31, 30), (30, 3), (25, 2), (9, 0), (1, 0)])
-def test_a_warm_up_longer_than_the_run_is_cut_to_a_tenth_of_it(total_steps, taken):
-    config = default_config()
-    apply_override(config, "optimizer.warmup", "3epochs")
-    apply_override(config, "optimizer.schedule", "constant")
-    steps = RunPlan.of_config(config).steps(EpochPlan(100, 10), total_steps)
-    schedule = build_schedule(config.optimizer, steps)
-    peak = config.optimizer.learning_rate
-    for step in {0, taken // 2, max(taken - 1, 0), total_steps}:
-        expected = peak * min(1.0, (step + 1) / max(taken, 1))
-        assert float(schedule(step)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_variables_that_weight_decay_leaves_out():

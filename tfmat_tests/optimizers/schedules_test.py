@@ -1,80 +1,89 @@
 """Learning-rate rules against their formulas, and noise in the gradient against its distribution."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.config import EpochPlan, apply_override, check_config, default_config
+from tfmat.config import EpochPlan, OptimizerSection
 from tfmat.optimizers import (
     GradientNoise,
     WarmupConstant,
+    WarmupCosine,
     WarmupPolynomial,
     WarmupSteps,
+    build_schedule,
     make_functional,
 )
-from tfmat.optimizers.factory import build_schedule
-from tfmat.training.plan import RunPlan
+
+EPOCHS = EpochPlan(100, 10)  # of ten steps
+FALLING: Any = {"warmup_steps": 10, "final_fraction": 0.2}
+# Schedule -> what is left of its peak of 0.1 at a step, before the warm-up is taken into account.
+FORMULAS = {
+    # Loshchilov & Hutter 2017, eq. 5.
+    WarmupCosine(0.1, 110, **FALLING): lambda s: 0.2 + 0.8 * 0.5 * (1 + np.cos(np.pi * _over(s))),
+    WarmupPolynomial(0.1, 110, 2.0, **FALLING): lambda s: 0.2 + 0.8 * (1 - _over(s)) ** 2,
+    WarmupConstant(0.1, 10): lambda s: 1.0,
+    WarmupSteps(0.1, [30, 60], 0.3, warmup_steps=10): lambda s: 0.3 ** ((s >= 30) + (s >= 60)),
+}
 
 
-def _schedule(total_steps, epochs=EpochPlan(100, 10), batch=None, **values):  # noqa: B008 (frozen)
-    """The schedule of a run of ten steps per epoch, unless `epochs` says otherwise."""
-    config = default_config()
-    for name, value in values.items():
-        apply_override(config, f"optimizer.{name}", str(value))
-    steps = RunPlan.of_config(check_config(config)).steps(epochs, total_steps)
-    return build_schedule(config.optimizer, steps, batch)
+def _over(step):
+    return min(max((step - 10) / 100, 0.0), 1.0)
+
+
+@pytest.mark.parametrize("schedule", FORMULAS, ids=lambda schedule: type(schedule).__name__)
+def test_the_formula_after_a_linear_rise_also_from_a_file(schedule):
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+    for step in (0, 4, 9, 10, 29, 30, 37, 60, 109, 110, 500):
+        expected = 0.1 * min(1.0, (step + 1) / 10) * FORMULAS[schedule](step)
+        assert float(schedule(step)) == pytest.approx(expected, rel=1e-5), step
+        assert float(copy(step)) == float(schedule(step))
 
 
 @pytest.mark.parametrize(
-    ("rule", "factor"), [("none", 1.0), ("linear", 8.0), ("sqrt", np.sqrt(8.0))]
+    ("rule", "batch", "factor"),
+    [
+        ("none", 600, 1.0),
+        ("linear", 600, 8.0),
+        ("sqrt", 600, np.sqrt(8.0)),
+        # A smaller batch than the reference's needs no gradual start.
+        ("linear", 50, 2 / 3),
+    ],
 )
-def test_scaling_with_the_batch_and_gradual_warm_up(rule, factor):
+def test_scaling_with_the_batch_and_gradual_warm_up(rule, batch, factor):
     """Goyal et al. 2017, 2.1 and 2.2: k η for k times the batch, from η on over the first epochs."""
-    schedule = _schedule(
-        1000, batch=600, learning_rate=0.1, scaling=rule, reference_batch_size=75,
-        warmup="5epochs", schedule="constant",
+    section = OptimizerSection(
+        learning_rate=0.1, scaling=rule, reference_batch_size=75, warmup="5epochs",
+        schedule="constant",
     )  # fmt: skip
+    schedule = build_schedule(section, EPOCHS, 1000, batch)
     start = 0.1 if factor > 1 else 0.0
     for step in (0, 1, 10, 48, 49, 50, 999):
-        risen = min(1.0, (step + 1) / 50)
-        expected = start + (0.1 * factor - start) * risen
+        expected = start + (0.1 * factor - start) * min(1.0, (step + 1) / 50)
         assert float(schedule(step)) == pytest.approx(expected, rel=1e-5), step
 
 
-def test_a_smaller_batch_than_the_reference_needs_no_gradual_start():
-    schedule = _schedule(
-        10, batch=50, learning_rate=0.1, scaling="linear", reference_batch_size=100
-    )
-    assert float(schedule(0)) == pytest.approx(0.05)
-
-
-def test_polynomial_follows_the_formula():
-    schedule = WarmupPolynomial(0.1, 110, 2.0, warmup_steps=10, final_fraction=0.2)
-    for step in (0, 9, 10, 60, 110, 500):
-        left = 1 - min(max((step - 10) / 100, 0.0), 1.0)
-        expected = 0.1 * (0.2 + 0.8 * left**2) * min(1.0, (step + 1) / 10)
-        assert float(schedule(step)) == pytest.approx(expected, rel=1e-5), step
+@pytest.mark.parametrize(("total", "taken"), [(31, 30), (30, 3), (25, 2), (9, 0), (1, 0)])
+def test_a_warm_up_longer_than_the_run_is_cut_to_a_tenth_of_it(total, taken):
+    section = OptimizerSection(warmup="3epochs", schedule="constant", learning_rate=0.5)
+    assert section.warmup_steps(EPOCHS, total) == taken and section.falls(EPOCHS, total) == []
+    schedule = build_schedule(section, EPOCHS, total)
+    for step in {0, taken // 2, max(taken - 1, 0), total}:
+        expected = 0.5 * min(1.0, (step + 1) / max(taken, 1))
+        assert float(schedule(step)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_step_falls_where_epochs_begin_also_when_the_batch_grows():
-    falling = {"learning_rate": 1.0, "schedule": "step", "step_every": "2epochs"}
-    plain = _schedule(60, **falling, step_factor=0.5)
+    section = OptimizerSection(
+        learning_rate=1.0, schedule="step", step_every="2epochs", step_factor=0.5
+    )
+    plain = build_schedule(section, EPOCHS, 60)
     assert [float(plain(s)) for s in (0, 19, 20, 39, 40, 59)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
-    epochs = EpochPlan(100, 10, ((1, 2),))  # they begin at 0, 10, 15, 20, 25, ...
-    grown = _schedule(60, epochs, **falling, step_factor=0.5)
+    grown = build_schedule(section, EpochPlan(100, 10, ((1, 2),)), 60)  # begin at 0, 10, 15, 20, …
     assert [float(grown(s)) for s in (0, 14, 15, 24, 25)] == [1, 1, 0.5, 0.5, 0.25]
-
-
-def test_serialisation():
-    for schedule in (
-        WarmupConstant(0.5, 4, 0.25),
-        WarmupPolynomial(0.1, 110, 2.0, warmup_steps=10, final_fraction=0.2),
-        WarmupSteps(0.1, [10, 15], 0.3, warmup_steps=3),
-    ):
-        copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
-        for step in (0, 2, 11, 17):
-            assert float(copy(step)) == float(schedule(step))
 
 
 def test_noise_has_the_variance_of_the_formula_and_dies_away():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.training.checkpoints import CheckpointFolder
+from tfmat.training.run_folder import CheckpointFolder
 
 
 def _arrays(step: int) -> dict[str, np.ndarray]:
@@ -104,7 +104,7 @@ def test_a_damaged_one_costs_only_itself(tmp_path: pathlib.Path) -> None:
 
 
 def test_one_of_a_newer_program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfmat.training.checkpoints.FORMAT", 2)
+    monkeypatch.setattr("tfmat.training.run_folder.FORMAT", 2)
     checkpoints = _saved(tmp_path, 1)
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"of a newer tfmat \(format 2\); update tfmat"):

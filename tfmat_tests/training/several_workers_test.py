@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tfmat.training.checkpoints import CheckpointFolder
+from tfmat.training.run_folder import CheckpointFolder
 from tfmat_tests.mpi import PROJECT, mpirun
 from tfmat_tests.processes import forked_python
 

@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 
 import tfmat
-from tfmat.config import EpochPlan, apply_override, default_config
+from tfmat.config import Duration, EpochPlan, OptimizerSection
 from tfmat.errors import InputError
-from tfmat.optimizers import build_optimizer
-from tfmat.training.plan import RunPlan
+from tfmat.optimizers import build_optimizer, build_schedule
 from tfmat_tests.training.regression import (
     FEATURES,
     LABELS,
@@ -201,16 +200,13 @@ def test_a_time_is_turned_into_steps_once(tmp_path):
 
 def test_a_time_and_a_schedule_that_needs_the_length(tmp_path):
     """The trial that measures the rate must not take its own length for that of the run."""
-    config = default_config()
-    apply_override(config, "optimizer.warmup", "1epochs")
+    section = OptimizerSection(warmup=Duration(1, "epochs"))
     lengths = []
 
     def optimizer(total_steps, steps_per_epoch):
         lengths.append(total_steps)
         epochs = EpochPlan(len(TRAIN[0]), 64)
-        return build_optimizer(
-            config.optimizer, RunPlan.of_config(config).steps(epochs, total_steps)
-        )
+        return build_optimizer(section, build_schedule(section, epochs, total_steps))
 
     result = make_trainer(optimizer=optimizer).fit(*TRAIN, global_batch_size=64, train_for="1s")
     assert lengths[-1] == result.step > 50

@@ -16,10 +16,8 @@ from tfmat.identification import side_by_side
 from tfmat.identification.identifier import Identifier
 from tfmat.networks import build_for
 from tfmat.networks.law_fit import LawFit
-from tfmat.training.plan import RunPlan
-from tfmat.workflow import fronts, main_job
-from tfmat.workflow.dataset import curve_settings, make_dataset
-from tfmat.workflow.job import train
+from tfmat.workflow import job, main_job
+from tfmat.workflow.job import curve_settings, make_dataset, train
 
 
 def _config(**changes: str):
@@ -34,9 +32,8 @@ def _config(**changes: str):
 def _train(config, folder: pathlib.Path) -> PackedDataset:
     """What `main_job` begins with; what follows a training is not asked about here."""
     dataset = make_dataset(config, curve_settings(config), str(folder / "data"))
-    plan = RunPlan.of_config(config, workdir=str(folder / "run"))
     with make_backend("single") as backend:
-        train(config, dataset, plan, backend=backend)
+        train(config, dataset, workdir=str(folder / "run"), backend=backend)
     return dataset
 
 
@@ -58,9 +55,9 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
     # In the blocks of the training: which points count as elastic is a matter of rounding for a few records.
     model = build_for(config, dataset)
     model.load_weights(tmp_path / "run" / "final.keras")
-    front, behind = fronts.parted(model)
+    front, behind = job.parted(model)
     assert front is not None
-    seen = fronts.represented(front, dataset.features[: rows.stop], Collectives(), Kept(None))
+    seen = job.represented(front, dataset.features[: rows.stop], Collectives(), Kept(None))
     outputs = behind.predict(seen[rows], verbose=0)
     assert last["val_loss"] == pytest.approx(
         np.mean((outputs - dataset.labels[rows]) ** 2), rel=1e-4
@@ -120,7 +117,7 @@ def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(
 ) -> None:
     """Blocks of fits that are there are not made again, by the same run or another one, whose weights are the same."""
     config = _config(model__representation="fit", data__num_test="8", train_for="4steps")
-    monkeypatch.setattr(fronts, "_LEAST_IN_BLOCK", 50)
+    monkeypatch.setattr(job, "_LEAST_IN_BLOCK", 50)
     blocks: list[slice] = []
     in_processes, write = side_by_side.in_processes, Kept.write
 
@@ -181,7 +178,7 @@ def _check_that_records_are_fitted_once(
     # Those that were kept are not fitted again, and the answers are the same.
     other = Identifier.open(run)
     del fitted[:]
-    fronts.know_fits(other, dataset, slice(20, 60))
+    job.know_fits(other, dataset, slice(20, 60))
     found = other.log_density(dataset.features[20:60], dataset.labels[20:60])
     assert not fitted
     np.testing.assert_allclose(found[:20], density[20:], rtol=1e-4, atol=1e-3)
@@ -189,4 +186,4 @@ def _check_that_records_are_fitted_once(
     config = _config(data__num_points="40")
     shorter = make_dataset(config, curve_settings(config), str(run.parent / "shorter"))
     with pytest.raises(InputError, match="points a curve, the data set .* has 40; give another"):
-        fronts.know_fits(other, shorter)
+        job.know_fits(other, shorter)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rounds import quantity
-from tfmat.records.simulation import CurveSettings
-from tfmat.records.simulation import Simulator
+from tfmat.records.simulation import CurveSettings, Simulator
 
 # RATE, RATE_OF_RECORDS: curves and records a second that are wanted.
 RATE, RATE_OF_RECORDS = 50_000.0, 20_000.0

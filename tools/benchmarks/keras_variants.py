@@ -9,9 +9,9 @@ import tensorflow as tf
 
 import tfmat
 from benchmarks.step import LEARNING_RATE, Data, Timing
-from tfmat.config import RunSteps, default_config
+from tfmat.config import EpochPlan, OptimizerSection, default_config
 from tfmat.networks import build_model
-from tfmat.optimizers import build_optimizer
+from tfmat.optimizers import build_optimizer, build_schedule
 
 EXECUTIONS = 100
 MATRIX_SIZE = 2048
@@ -63,11 +63,13 @@ class Ours:
     def run(self, steps: int) -> Timing:
         """Trains for that many steps with Adam on a cosine schedule."""
         clock = BlockClock()
-        config = default_config().optimizer
-        config.learning_rate = LEARNING_RATE
+        section = OptimizerSection(learning_rate=LEARNING_RATE)
+        epochs = EpochPlan(len(self._data.labels), self._batch_size)
         trainer = tfmat.Trainer(
             self._model,
-            optimizer=lambda total_steps, _: build_optimizer(config, RunSteps(total_steps)),
+            optimizer=lambda total, _: build_optimizer(
+                section, build_schedule(section, epochs, total)
+            ),
             callbacks=[clock],
             precision=self.precision,
             quiet=True,

@@ -144,8 +144,7 @@ def steps_table(rows: list[lab.Row]) -> Table:
 
 
 def _write_data(folder: pathlib.Path, num_curves: int, hidden_units: tuple[int, ...]) -> None:
-    from tfmat.records.simulation import CurveSettings
-    from tfmat.records.simulation import Simulator
+    from tfmat.records.simulation import CurveSettings, Simulator
 
     curves = Simulator(CurveSettings(), seed=0).curves(0, num_curves)
     scale = np.array([*curves.features[:1024, :, :2].max(axis=(0, 1)), 1.0], np.float32)
