@@ -12,6 +12,7 @@ from tfmat.config import (
     Config,
     Duration,
     OptimizerSection,
+    Parallelism,
     Settings,
     apply_override,
     check_config,
@@ -141,6 +142,8 @@ def test_a_section_checks_itself(values: dict[str, Any], message: str) -> None:
         Settings(**values)
     with pytest.raises(InputError, match="optimizer.warmup is '3s'; give it in steps or epochs"):
         OptimizerSection(warmup="3s")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="schedule is 'gpip'; did you mean 'gpipe'"):
+        Parallelism(schedule="gpip")
 
 
 def test_only_a_log_density_can_reach_a_negative_target() -> None:
@@ -160,6 +163,8 @@ def test_only_a_log_density_can_reach_a_negative_target() -> None:
         ("model.hidden_units.x", "1", "unknown config key"),
         ("global_batch_size", "", "global_batch_size is ''; give a whole number, 1 or more"),
         ("global_batch_size", "True", "give a whole number"),
+        ("global_batch_size", "1.5", "global_batch_size is 1.5; give a whole number"),
+        ("seed", "-1", "seed is -1; it must be 0 or more"),
         ("global_batch_size", "none", "give a whole number"),
         ("optimizer.learning_rate", "1e999", "give a number"),
         ("optimizer.learning_rate", "nan", "give a number"),

@@ -18,6 +18,7 @@ from tfmat.data.dataset import PackedDataset, dataset_folder, generate_dataset
 from tfmat.errors import InputError
 from tfmat.records.simulation import CurveSettings
 from tfmat.workflow import calibrate_run, curve_settings, main_job, make_dataset, sidecar
+from tfmat.workflow.job import seed_and_counts
 
 
 def _config(**changes: str):
@@ -52,12 +53,9 @@ def test_the_config_says_what_is_simulated(
     assert again.folder == dataset.folder and capsys.readouterr().err == ""
 
 
-def test_the_curves_may_have_a_seed_of_their_own(tmp_path: pathlib.Path) -> None:
-    folders = [
-        make_dataset(config, curve_settings(config), str(tmp_path)).folder
-        for config in (_config(seed="5"), _config(seed="1", data__seed="5"), _config(seed="1"))
-    ]
-    assert folders[0] == folders[1] != folders[2]
+def test_the_curves_may_have_a_seed_of_their_own() -> None:
+    configs = _config(seed="5"), _config(seed="1", data__seed="5"), _config(seed="1")
+    assert [seed_and_counts(config)["seed"] for config in configs] == [5, 5, 1]
 
 
 def test_the_sidecar_gives_the_numbers_a_meaning(tmp_path: pathlib.Path) -> None:
@@ -73,11 +71,8 @@ def test_the_sidecar_gives_the_numbers_a_meaning(tmp_path: pathlib.Path) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"law": "vooce"}, "did you mean 'voce'"),
         ({"global_batch_size": "301"}, "data.num_curves=400 leaves 300 for training"),
-        ({"train_for": "0epochs"}, "less than one step"),
         ({"train_for": "0.001epochs"}, "less than one step"),
-        ({"train_for": "0h"}, "less than one step"),
         ({"ranges.a": "5,1"}, "range of a"),
         ({"model.uncertainty": "flow", "loss_weights": "8,1"}, "loss_weights weigh squared errors"),
     ],
@@ -87,14 +82,6 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_made(
 ) -> None:
     with pytest.raises(InputError, match=message):
         main_job(_config(**changes), workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
-    assert not list(tmp_path.iterdir())
-
-
-def test_no_such_backend(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InputError, match="unknown backend 'singel'; did you mean 'single'"):
-        main_job(
-            _config(), workdir=str(tmp_path / "r"), data_dir=str(tmp_path / "d"), backend="singel"
-        )
     assert not list(tmp_path.iterdir())
 
 
@@ -119,16 +106,9 @@ def test_files_of_a_run(finished: pathlib.Path) -> None:
     } <= names  # fmt: skip
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [12, 24]
+    told = {"epoch", "seconds", "curves_per_second", "loss", "val_loss", "mse_Q", "val_mse_b"}
     for line in lines:
-        assert {
-            "epoch",
-            "seconds",
-            "curves_per_second",
-            "loss",
-            "val_loss",
-            "mse_Q",
-            "val_mse_b",
-        } <= set(line)
+        assert told <= set(line)
         parts = [line[f"val_mse_{name}"] for name in ("sigma0", "Q", "b")]
         assert line["val_loss"] == pytest.approx(np.mean(parts), rel=1e-5)
 

@@ -324,8 +324,6 @@ def _check_with_stages(options: BackendOptions) -> None:
             raise InputError(
                 f"{key}={value} does not work with pipeline stages; leave it out{instead}"
             )
-    if options.schedule not in SCHEDULES:
-        raise InputError(f"schedule={options.schedule}; give {' or '.join(SCHEDULES)}")
     count = micro_batches_of(options)
     if not 1 <= count <= MOST_MICRO_BATCHES:
         raise InputError(f"micro_batches={count}; give 1 to {MOST_MICRO_BATCHES}")

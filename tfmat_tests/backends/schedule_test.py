@@ -171,8 +171,7 @@ def options(mesh, size=2, **others):
         ("mpi", options("stage:2", accumulate=2), "leave it out, use more micro_batches"),
         ("mpi", options("stage:2", reduction="hierarchical"), "reduction=hierarchical does"),
         ("mpi", options("stage:2", bucket_mb=1.0), "bucket_mb=1.0 does not work"),
-        ("mpi", options("stage:2", schedule="gpip"), "give gpipe or 1f1b"),
-        ("mpi", options("stage:2", micro_batches=65), "give 1 to 64"),
+        ("mpi", options("stage:17", 17), "micro_batches=68; give 1 to 64"),  # four for each stage
         ("mpi", options("batch:2", stages="hidden"), "stages=hidden is for pipeline stages"),
     ],
 )

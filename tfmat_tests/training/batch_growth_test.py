@@ -7,7 +7,9 @@ import pytest
 import tfmat
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError, Interrupted
+from tfmat.files import read_json
 from tfmat.report.run_files import read_metrics
+from tfmat.training import run
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(1000, 6)).astype(np.float32)
@@ -54,6 +56,11 @@ def test_weights_of_a_plain_keras_loop(reading, tmp_path):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     lines = read_metrics(tmp_path / "metrics.jsonl")
     assert [(line["step"], line["epoch"]) for line in lines] == [(16, 1), (24, 2), (32, 3), (36, 4)]
+    plan = read_json(tmp_path / "config.json")["plan"]
+    assert plan["steps"] == 36 and plan["steps_per_epoch"] == 16 and plan["epochs"] == 4
+    assert plan["batch_from_epoch"] == {"0": 64, "1": 128, "3": 320}
+    assert plan["first_checkpoint_at_step"] == 16
+    assert (plan["backend"], plan["processes"], "mesh" in plan) == ("single", 1, False)
 
 
 def test_a_run_that_was_stopped_in_a_later_epoch_goes_on_to_the_same_bits(tmp_path):
@@ -74,9 +81,10 @@ def test_a_run_that_was_stopped_in_a_later_epoch_goes_on_to_the_same_bits(tmp_pa
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_time_counts_epochs_of_the_first_batch(tmp_path):
-    result = _fit(_model(), train_for="0.5s", workdir=str(tmp_path))
-    assert result.step == result.total_steps > 36
+def test_a_time_counts_epochs_of_the_first_batch(monkeypatch):
+    """32 steps at the measured rate are two epochs of 16 at the first batch's."""
+    monkeypatch.setattr(run, "measure_steps_per_second", lambda *arguments: 8.0)
+    assert _fit(_model(), train_for="4s").step == 16 + 8
 
 
 def test_a_set_with_its_own_batches_is_refused():

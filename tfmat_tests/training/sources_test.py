@@ -51,7 +51,7 @@ def test_a_weight_of_zero_is_an_example_of_regularisers_and_normalisation():
             ]
         )
 
-    weights = np.random.default_rng(2).integers(0, 2, 800).astype("f")
+    weights = np.random.default_rng(2).integers(0, 3, 800).astype("f")
     dataset = tf.data.Dataset.from_tensor_slices((*TRAIN, weights)).batch(100)
     reference, ours = model(), model()
     reference.compile(keras.optimizers.SGD(0.05), loss="mse")

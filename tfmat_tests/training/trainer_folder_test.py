@@ -2,7 +2,6 @@
 
 import json
 import signal
-import threading
 
 import keras
 import numpy as np
@@ -21,9 +20,10 @@ from tfmat_tests.training.regression import (
 
 
 def test_the_run_folder(tmp_path):
-    trainer = make_trainer(workdir=tmp_path / "run")
-    result = trainer.fit(*TRAIN, global_batch_size=64, train_for="4epochs", validation=VALIDATION)
-    folder = tmp_path / "run"
+    """What it holds; the same again says that it is done, and gives its weights."""
+    folder, fit = tmp_path / "run", {"global_batch_size": 64, "train_for": "4epochs"}
+    trainer = make_trainer(workdir=folder)
+    result = trainer.fit(*TRAIN, **fit, validation=VALIDATION)
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == [13, 26, 39, 52]
     assert {"epoch", "seconds", "curves_per_second", "loss", "val_loss"} <= set(records[0])
@@ -40,40 +40,27 @@ def test_the_run_folder(tmp_path):
     assert best.evaluate(*VALIDATION, verbose=0) == pytest.approx(
         min(r["val_loss"] for r in records), rel=1e-5
     )
-
-
-def test_a_finished_run_says_so_and_gives_its_weights(tmp_path):
-    first = make_trainer(workdir=tmp_path)
-    result = first.fit(*TRAIN, global_batch_size=64, train_for="2epochs")
-    second = make_trainer(workdir=tmp_path)
-    again = second.fit(*TRAIN, global_batch_size=64, train_for="2epochs")
+    second = make_trainer(workdir=folder)
+    again = second.fit(*TRAIN, **fit, validation=VALIDATION)
     assert (again.step, again.reason) == (result.step, result.reason)
-    np.testing.assert_array_equal(flat_weights(first.model), flat_weights(second.model))
+    np.testing.assert_array_equal(flat_weights(trainer.model), flat_weights(second.model))
     with pytest.raises(InputError, match="started with global_batch_size=64, not 32"):
-        make_trainer(workdir=tmp_path).fit(*TRAIN, global_batch_size=32, train_for="2epochs")
+        make_trainer(workdir=folder).fit(*TRAIN, global_batch_size=32, train_for="4epochs")
 
 
 class _StopAfter(keras.callbacks.Callback):
-    """Sends a signal to this process after some blocks. Its counter is no number, so no checkpoint brings it back."""
+    """Sends SIGTERM to this process after some blocks. Its counter is no number, so no checkpoint brings it back."""
 
-    def __init__(self, blocks, number=signal.SIGTERM):
+    def __init__(self, blocks):
         super().__init__()
-        self._blocks, self._number = iter(range(blocks - 1, -1, -1)), number
+        self._blocks = iter(range(blocks - 1, -1, -1))
 
     def on_train_batch_end(self, batch, logs=None):
         if next(self._blocks, None) == 0:
-            signal.raise_signal(self._number)
+            signal.raise_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize(
-    "number",
-    # `tfmat train` is stopped by each of them in stopping_test.py.
-    [
-        signal.SIGTERM,
-        *(pytest.param(each, marks=pytest.mark.large) for each in (signal.SIGUSR1, signal.SIGINT)),
-    ],
-)
-def test_stopped_by_a_signal_and_started_again_is_bit_identical(tmp_path, number):
+def test_stopped_by_a_signal_and_started_again_is_bit_identical(tmp_path):
     arguments = {"steps_per_call": 5}
     fit = {"global_batch_size": 64, "train_for": "4epochs", "validation": VALIDATION}
     patient = [keras.callbacks.EarlyStopping(patience=100)]
@@ -82,11 +69,11 @@ def test_stopped_by_a_signal_and_started_again_is_bit_identical(tmp_path, number
     )
     expected = whole.fit(*TRAIN, **fit)
     for blocks in (4, 5):  # in the middle of the second epoch, then later
-        stopping = [keras.callbacks.EarlyStopping(patience=100), _StopAfter(blocks, number)]
+        stopping = [keras.callbacks.EarlyStopping(patience=100), _StopAfter(blocks)]
         stopped = make_trainer(
             make_model(0.2), workdir=tmp_path / "parts", callbacks=stopping, **arguments
         )
-        with pytest.raises(Interrupted, match=f"{number.name} received; saved at step"):
+        with pytest.raises(Interrupted, match="SIGTERM received; saved at step"):
             stopped.fit(*TRAIN, **fit)
     resumed = make_trainer(
         make_model(0.2),
@@ -219,24 +206,89 @@ def test_early_stopping_remembers_its_patience_over_a_stop(tmp_path):
     assert (result.step, result.reason) == (5 * 13, "a callback stopped the run after epoch 5")
 
 
-def test_two_trainings_in_one_folder_are_refused(tmp_path):
-    entered, leave = threading.Event(), threading.Event()
+def _lose_the_end(workdir):
+    """The folder as a SIGKILL leaves it between the last checkpoint and final.keras."""
+    (workdir / "final.keras").unlink()
+    status = json.loads((workdir / "status.json").read_text())
+    (workdir / "status.json").write_text(json.dumps({**status, "state": "running"}))
 
-    class Waits(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            entered.set()
-            leave.wait(30)
 
-    thread = threading.Thread(
-        target=make_trainer(workdir=tmp_path, callbacks=[Waits()]).fit,
-        args=TRAIN,
-        kwargs={"global_batch_size": 64},
-    )
-    thread.start()
-    try:
-        assert entered.wait(30)
-        with pytest.raises(InputError, match="another process is training in"):
-            make_trainer(workdir=tmp_path).fit(*TRAIN, global_batch_size=64)
-    finally:
-        leave.set()
-        thread.join()
+@pytest.mark.parametrize("why", ["target", "patience", "steps"])
+def test_a_run_that_had_ended_trains_no_further(tmp_path, why):
+    def fit():
+        patient = keras.callbacks.EarlyStopping(
+            min_delta=0.5, patience=2, restore_best_weights=True
+        )
+        trainer = make_trainer(
+            optimizer=keras.optimizers.Adam(0.02),
+            workdir=tmp_path,
+            callbacks=[patient] if why == "patience" else [],
+        )
+        result = trainer.fit(
+            *TRAIN,
+            global_batch_size=100,
+            train_for="13steps" if why == "steps" else "40epochs",
+            validation=VALIDATION,
+            target_val_loss=2.0 if why == "target" else None,
+        )
+        return flat_weights(trainer.model), result
+
+    weights, result = fit()
+    assert result.step == 13 if why == "steps" else 0 < result.step < 40 * 8
+    _lose_the_end(tmp_path)
+    again, second = fit()
+    assert (second.step, second.reason) == (result.step, result.reason)
+    assert weights.tobytes() == again.tobytes()
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert status["state"] == "done" and status["resumed_from_steps"] == [result.step]
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == -(-result.step // 8)
+
+
+def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path):
+    labels = VALIDATION[1].copy()
+    labels[7] = 1e30  # its square is beyond float32
+    with pytest.raises(DivergedError, match=r"val_loss became inf after step 7 \(epoch 1\)"):
+        make_trainer(workdir=tmp_path).fit(
+            *TRAIN, global_batch_size=100, validation=(VALIDATION[0], labels)
+        )
+    assert json.loads((tmp_path / "status.json").read_text())["state"] == "diverged"
+
+
+class _Remembers(keras.callbacks.Callback):
+    """A setting, and what it learned; and how often any of these began."""
+
+    begun = 0
+
+    def __init__(self, place):
+        super().__init__()
+        self.place, self.epochs = place, 0
+
+    def on_train_begin(self, logs=None):
+        _Remembers.begun += 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+
+
+def test_a_folder_that_was_moved_keeps_no_path_of_the_old_place(tmp_path):
+    """Settings of callbacks are the new process's, what they learned is the old one's; and a checkpoint that cannot be
+    read is said before they begin.
+    """
+
+    def fit(place):
+        remembers = _Remembers(place)
+        trainer = make_trainer(workdir=tmp_path / place, callbacks=[remembers])
+        trainer.fit(*TRAIN, global_batch_size=100, train_for="2epochs")
+        return remembers
+
+    fit("old")
+    _lose_the_end(tmp_path / "old")
+    (tmp_path / "old").rename(tmp_path / "new")
+    remembers = fit("new")
+    assert remembers.place == "new" and remembers.epochs == 2
+    _lose_the_end(tmp_path / "new")
+    for path in (tmp_path / "new" / "checkpoints").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match="no checkpoint of this run can be read"):
+        fit("new")
+    assert _Remembers.begun == 2

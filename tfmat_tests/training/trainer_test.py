@@ -1,7 +1,6 @@
 """The public trainer with models and data that are not ours: what it learns, for how long, and what callbacks see."""
 
 import json
-import time
 
 import keras
 import numpy as np
@@ -15,7 +14,6 @@ from tfmat.optimizers import build_optimizer, build_schedule
 from tfmat_tests.training.regression import (
     FEATURES,
     LABELS,
-    RANDOM,
     TRAIN,
     VALIDATION,
     flat_weights,
@@ -84,25 +82,13 @@ def test_a_run_ends_with_averages_as_fit_does(every):
     np.testing.assert_allclose(*map(flat_weights, models), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("reading", ["memory", "stream"])
-def test_steps_in_a_call_change_nothing(reading):
+@pytest.mark.parametrize("steps_per_call", [1, 5, 100])
+def test_steps_in_a_call_and_reading_change_nothing(steps_per_call):
     weights = []
-    for steps_per_call in (1, 5, 100):
-        trainer = make_trainer(steps_per_call=steps_per_call)
+    for reading, calls in (("memory", 7), ("stream", steps_per_call)):
+        trainer = make_trainer(steps_per_call=calls)
         trainer.fit(
             *TRAIN, global_batch_size=64, train_for="2epochs", reading=reading, shard_size=128
-        )
-        weights.append(flat_weights(trainer.model))
-    np.testing.assert_array_equal(weights[0], weights[1])
-    np.testing.assert_array_equal(weights[0], weights[2])
-
-
-def test_memory_and_stream_see_the_same_examples():
-    weights = []
-    for reading in ("memory", "stream"):
-        trainer = make_trainer()
-        trainer.fit(
-            *TRAIN, global_batch_size=64, train_for="30steps", reading=reading, shard_size=128
         )
         weights.append(flat_weights(trainer.model))
     np.testing.assert_array_equal(*weights)
@@ -146,19 +132,6 @@ def test_a_tf_data_set_trains_in_its_own_order():
     )
 
 
-def test_a_tf_data_set_with_weights():
-    weights = RANDOM.uniform(0, 2, 800).astype(np.float32)
-    dataset = tf.data.Dataset.from_tensor_slices((*TRAIN, weights)).batch(100)
-    reference = make_model()
-    reference.compile(keras.optimizers.SGD(0.05), loss="mse")
-    reference.fit(dataset, shuffle=False, verbose=0)
-    trainer = make_trainer(optimizer=keras.optimizers.SGD(0.05))
-    trainer.fit(dataset, global_batch_size=100)
-    np.testing.assert_allclose(
-        flat_weights(trainer.model), flat_weights(reference), rtol=1e-4, atol=1e-6
-    )
-
-
 def test_a_tf_data_set_of_unknown_length_is_refused():
     dataset = tf.data.Dataset.from_tensor_slices(TRAIN).filter(lambda x, y: True).batch(64)
     with pytest.raises(InputError, match="does not know its length"):
@@ -187,29 +160,22 @@ def test_the_target_ends_the_run(loss, target):
     assert result.history["val_loss"][-1] <= target < result.history["val_loss"][-2]
 
 
-def test_a_time_is_turned_into_steps_once(tmp_path):
-    model = make_model()
-    trainer = make_trainer(model, workdir=tmp_path, optimizer=keras.optimizers.SGD(0.0))
-    before = flat_weights(model)
-    started = time.process_time()  # others may use the processors too
-    result = trainer.fit(*TRAIN, global_batch_size=64, train_for="1s")
-    assert json.loads((tmp_path / "config.json").read_text())["total_steps"] == result.step > 50
-    assert time.process_time() - started < 30
-    np.testing.assert_array_equal(flat_weights(model), before)  # the trial left no trace
-
-
-def test_a_time_and_a_schedule_that_needs_the_length(tmp_path):
-    """The trial that measures the rate must not take its own length for that of the run."""
-    section = OptimizerSection(warmup=Duration(1, "epochs"))
+def test_a_time_is_turned_into_steps_once_also_where_a_schedule_needs_the_length(tmp_path):
+    """The trial that measures the rate leaves no trace, and its own length is not taken for the run's."""
+    section, epochs = OptimizerSection(warmup=Duration(1, "epochs")), EpochPlan(800, 64)
     lengths = []
 
     def optimizer(total_steps, steps_per_epoch):
         lengths.append(total_steps)
-        epochs = EpochPlan(len(TRAIN[0]), 64)
         return build_optimizer(section, build_schedule(section, epochs, total_steps))
 
-    result = make_trainer(optimizer=optimizer).fit(*TRAIN, global_batch_size=64, train_for="1s")
-    assert lengths[-1] == result.step > 50
+    trainer = make_trainer(workdir=tmp_path, optimizer=optimizer)
+    result = trainer.fit(*TRAIN, global_batch_size=64, train_for="1s")
+    assert json.loads((tmp_path / "config.json").read_text())["total_steps"] == result.step > 50
+    assert lengths[-1] == result.step
+    same = make_trainer(optimizer=optimizer)
+    same.fit(*TRAIN, global_batch_size=64, train_for=f"{result.step}steps")
+    np.testing.assert_array_equal(flat_weights(trainer.model), flat_weights(same.model))
 
 
 def test_callbacks_that_change_the_learning_rate_are_refused():
@@ -271,13 +237,13 @@ def test_keras_callbacks_see_what_fit_shows_them(tmp_path):
         ({"global_batch_size": 900}, "global_batch_size is 900, there are 800"),
         ({"global_batch_size": 10, "train_for": "0epochs"}, "less than one step"),
         ({"global_batch_size": 10, "train_for": "3"}, "is not a duration"),
+        ({"global_batch_size": 10, "batch_growth": "4:2"}, "'4:2' is no growth of the batch"),
+        ({"global_batch_size": 0}, "global_batch_size is 0; it must be 1 or more"),
+        ({"global_batch_size": 2, "labels": LABELS[:7]}, "differ in length"),
     ],
 )
 def test_impossible_runs_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
-        make_trainer().fit(*TRAIN, **arguments)
-
-
-def test_features_and_labels_of_different_length_are_refused():
-    with pytest.raises(InputError, match="differ in length"):
-        make_trainer().fit(FEATURES, LABELS[:7], global_batch_size=2)
+        make_trainer().fit(**{"features": TRAIN[0], "labels": TRAIN[1], **arguments})
+    with pytest.raises(InputError, match="trace_steps needs a workdir"):
+        make_trainer(trace_steps=3)
