@@ -564,8 +564,8 @@ def write_example_tests(
 ) -> pathlib.Path:
     """Simulates one record of tests, all of them there, into a folder of CSV files with a table of tests.
 
-    The law's parameters stand in the middle of their ranges, on their scales, those of like terms (C1, C2) spread over
-    theirs; noise and all that no setting says is drawn as for training.
+    The law's parameters stand in the middle of their ranges, on their scales. Parameters of like terms (C1, C2) are
+    spread over theirs. Noise and all that no setting says is drawn as for training.
 
     Returns:
       `folder`.
@@ -623,7 +623,7 @@ def _telling(programmes: Sequence[Programme], seed: int) -> tuple[Programme, ...
 
 
 def _middle(law: Law) -> Array:
-    """Labels [1, identified] in the middle of the ranges; those of numbered parameters spread over theirs."""
+    """Labels [1, identified] in the middle of the ranges; labels of numbered parameters spread over theirs."""
     names = [parameter.name.rstrip("0123456789") for parameter in law.identified]
     counts = collections.Counter(names)
     seen: collections.Counter[str] = collections.Counter()

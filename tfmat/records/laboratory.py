@@ -363,9 +363,8 @@ class Laboratory:
 # --------------------------------------------------------------------------------------------------
 # How a real test departs from its law: a rounded knee, a smooth misfit, a wrong zero, noise, few recorded points.
 #
-# Each is an option of `Laboratory`, drawn log-uniformly for every curve. Whole blocks of curves at a time, as
-# arrays. What tests have of it too is above: a slack start, a machine that gives way, noise of neighbours
-# that is alike.
+# Each is an option of `Laboratory`, drawn log-uniformly for every curve. Whole blocks of curves at a time, as arrays.
+# Errors that tests have too are above: a slack start, a machine that gives way, noise of neighbours that is alike.
 #
 # The knee. Grains yield one after the other: elements in parallel, alike but for their yield stress, which is spread
 # evenly on a log scale (the overlay model: G. Masing, Proc. 2nd Int. Congress of Applied Mechanics (1926) 332-335; J.

@@ -34,7 +34,7 @@ from tfmat.records.tensile import elastic_line, engineering_stress, stretch_of
 # Is this a curve of the kind that the law is for, and in the right units? If not, which unit or law would explain it.
 #
 # A stress whose unit is assumed is judged by modulus and strength together, and by what else the file says: the soft
-# corners of a law hide a factor of seven, those of the materials do not.
+# corners of a law hide a factor of seven, corners of the materials do not.
 
 
 # _FEW_POINTS: curves of fewer points may have two or three in the elastic part, or none.
@@ -46,13 +46,13 @@ _SECANT_AT, _SECANT_ERROR = 0.2, 0.5
 # A law's own range is widened by this factor on both sides before a modulus is called absurd; a material's, because
 # few points lie in the elastic part and a crosshead gives way, too.
 _TOLERANCE = 1.5
-# Distances (natural logarithm) of modulus, strength and strain from those of the material: another unit must come as
-# near as the second, and be nearer by the third; every sign of US units makes the second as much larger.
+# Distances (natural logarithm) of modulus, strength and strain from the material's: another unit must come as near as
+# the second, and be nearer by the third; every sign of US units makes the second as much larger.
 _NEAR_ENOUGH, _CLEARLY_NEARER, _CHANGED_UNIT = 0.6, 0.3, 0.2
 # Strains to which the elastic part is looked for, besides the whole curve.
 _EARLY = (0.004, 0.015)
 _STRONGEST_GUESS_MPA = 2300.0
-# Of metals with such low moduli, tin and lead are weaker, and magnesium and hot aluminium neck earlier: MPa, MPa, -.
+# Among metals with such low moduli, tin and lead are weaker, and magnesium and hot aluminium neck earlier: MPa, MPa, -.
 _SOFT_MPA, _STRONGER_THAN_TIN_MPA, _DUCTILE = 60e3, 60.0, 0.3
 RUBBER = "rubber"
 # An elastomer is told by what no unit changes, and by a modulus of a few MPa.
@@ -326,7 +326,7 @@ def _stress(value: float) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What speaks against a measured test: another kind of test, a stretch for a strain, another unit, a drift.
+# Evidence against a measured test: another kind of test, a stretch for a strain, another unit, a drift.
 
 
 # Larger strains are none in plain numbers: of metals and plies, and of rubber.

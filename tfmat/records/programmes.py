@@ -16,7 +16,7 @@ from tfmat.materials.registry import file_digest, is_file, user_class
 # The ways that tests go: from one turning point to the next, or up a ramp and on.
 
 
-# Of a test with a ramp and a hold, the share of the points that lie on the ramp.
+# Share of the points that lie on the ramp of a test with a ramp and a hold.
 _RAMP_SHARE = 0.3
 
 
@@ -74,7 +74,7 @@ def ramp_and_hold(
 
 
 # --------------------------------------------------------------------------------------------------
-# What a test programme is: settings that are drawn for every record, and the loading history that they mean.
+# A test programme: settings that are drawn for every record, and the loading history that they mean.
 
 
 class Programme(abc.ABC):
@@ -406,12 +406,12 @@ def find_programmes(
 
 
 def file_digests(specs: Sequence[str]) -> list[str]:
-    """What tells the files of user's own programmes from edited ones; empty without any."""
+    """Digests that tell the files of a user's own programmes from edited ones; empty without any."""
     return [file_digest(spec) for spec in specs if is_file(spec)]
 
 
 # --------------------------------------------------------------------------------------------------
-# What tests of the materials that a law is for show: moduli, strengths and strains.
+# Usual moduli, strengths and strains in tests of the materials that a law is for.
 
 
 _SAMPLES = 512
@@ -419,7 +419,7 @@ _SAMPLES = 512
 
 @dataclasses.dataclass(frozen=True)
 class Expectation:
-    """What tests of a kind of material show.
+    """Usual results of tests of a kind of material.
 
     Attributes:
       name: of the material and test; modulus_mpa, strength_mpa: usual ranges; strain: range of the records' ends, -.
@@ -469,7 +469,7 @@ _AT_START = np.array([1e-5])
 
 
 def expectation_of(law: Law) -> Expectation | None:
-    """What a law of metals or of shear is for, by its measures and its range; None for any other law."""
+    """The materials of a law of metals or of shear, by its measures and its range; None for any other law."""
     stiffness = float(
         np.median(law.stress(_AT_START[None], sampled_parameters(law))[:, 0] / _AT_START[0])
     )
@@ -479,7 +479,7 @@ def expectation_of(law: Law) -> Expectation | None:
 
 
 def check_answer(law: Law, parameters: Array, largest_mpa: float) -> tuple[str, str] | None:
-    """What is implausible of an answer, and a sentence with its numbers; None where all of it is possible.
+    """The implausible part of an answer, and a sentence with its numbers; None where all of it is possible.
 
     A modulus and a strength may both be possible and yet belong to no one material: a strain that holds the machine's
     own gives a modulus that is too low for the strength.

@@ -638,9 +638,9 @@ def resample(
     """Puts a cleaned curve on the points of the trained curves.
 
     Where several measured points share a grid cell (reaching half-way to the neighbouring grid points) their mean
-    strain and mean stress stand for them, so that the noise of a densely measured curve falls as it should; cells
-    without a point are bridged by straight lines. The curve begins at (0, 0) and is drawn on straight from its last
-    two means to its very end. A curve that ends before the shortest trained one is padded.
+    strain and mean stress stand for them, so that the noise of a densely measured curve falls as it should. Cells
+    without a point are bridged by straight lines. The curve begins at (0, 0) and is drawn on straight from its last two
+    means to its very end. A curve that ends before the shortest trained one is padded.
 
     Returns:
       strain [num_points], -; stress [num_points], MPa; valid [num_points], bool, False where padded.
@@ -758,8 +758,9 @@ def as_recorded(test: MeasuredTest, points: int) -> tuple[History, Array, NDArra
 def onto_points(test: MeasuredTest, programme: Programme, points: int) -> tuple[History, Array]:
     """The history and the response [1, points] of a test on the points of a programme's records.
 
-    Points of a test that turns are even along its path, with the turning points among them; those of another stand
-    where its programme, with the settings that were measured, puts them. Means are taken where the test is denser.
+    Points of a test that turns are even along its path, with the turning points among them. Points of another test
+    stand where its programme, with the settings that were measured, puts them. Means are taken where the test is
+    denser.
 
     Raises:
       InputError: it turns too often for so many points.

@@ -78,9 +78,9 @@ class CurveSettings(Laboratory):
 
     A material may be tested in several ways, or through a loading history (see `tfmat.records.programmes`):
       tests: names of the programmes, `path/to/file.py:ClassName` of one's own among them; none: the law's own.
-      test_ranges: setting of the programmes, or `programme_setting`, -> (low, high) in place of its own range.
-      missing_tests: probability that a test of several is missing in a record; one is always there.
-      noise_strain: standard deviation of the strain's noise where a test drives the stress; None is the law's own.
+      test_ranges: setting of the programmes, or `programme_setting`, -> (low, high) instead of its own range.
+      missing_tests: probability that a test of several is missing in a record; one is always there. noise_strain:
+      standard deviation of the strain's noise where a test drives the stress; None is the law's own.
     """
 
     law: str = DEFAULT_LAW

@@ -306,7 +306,7 @@ def resolution_of(values: Array, repeated: float = _REPEATED) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class StrainError:
-    """The error of the strain of a curve's points, as far as it is known from the rows that were measured.
+    """The error of the strain of a curve's points, as far as the rows that were measured tell it.
 
     Attributes:
       deviation: standard deviation of each point, -.
