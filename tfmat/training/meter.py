@@ -152,7 +152,7 @@ _TOO_SHORT = (
     "give a smaller steps_per_call"
 )
 _TITLES = {"forward_backward": "fwd+bwd"}
-# The quartiles are those of this many steps, the latest.
+# The quartiles are of this many steps, the latest.
 _KEPT_STEPS = 50_000
 _SAMPLE_STEPS = 100
 
@@ -160,10 +160,10 @@ _SAMPLE_STEPS = 100
 class StepProfile:
     """Seconds of the parts of steps on one worker, over many blocks: all of them add up to the time of the steps.
 
-    A block is what happens from the end of one call of the graph to the end of the next, without validation and files.
-    What is between the calls is shared out evenly over the block's steps: waiting for the source of examples is input,
-    waiting for the other workers counts as that, all else is host. The process's first call, which compiles, is not to
-    be given.
+    A block lasts from the end of one call of the graph to the end of the next, without validation and files. Time
+    between the calls is shared out evenly over the block's steps. Waiting for the source of examples is input, waiting
+    for the other workers counts as that, all else is host. The process's first call, which compiles, is not to be
+    given.
     """
 
     def __init__(self) -> None:
@@ -388,7 +388,7 @@ class Meter:
         return sums
 
     def _count_cycle(self, steps: int, times: StepTimes | None, compiles: bool) -> None:
-        """Counts what lies between the end of the call before and that of the present one."""
+        """Counts what lies between the end of the call before and the end of the present one."""
         now = time.monotonic()
         spent = {kind: self._seconds[kind] - self._called[kind] for kind in KINDS}
         cycle = now - self._called_at - spent["validation"] - spent["checkpoint"]
@@ -425,7 +425,7 @@ class Meter:
         }
 
     def summary(self) -> dict[str, Any]:
-        """What this worker says of the whole run, as a `StepProfile` takes it."""
+        """This worker's summary of the whole run, as a `StepProfile` takes it."""
         if self._trace:
             self._trace.stop()
         seconds = {kind: self._seconds[kind] for kind in KINDS}

@@ -350,7 +350,7 @@ def _constant_learning_rate(model: keras.Model) -> float | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a training run shows: a bar with rate, remaining time and losses on a terminal, a line an epoch elsewhere.
+# Progress of a training run: a bar with rate, remaining time and losses on a terminal, a line an epoch elsewhere.
 
 
 class TrainingProgress:
@@ -546,7 +546,7 @@ class Position:
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What `Trainer.fit` returns.
+    """The answer of `Trainer.fit`.
 
     Attributes:
       reason: why the run ended, in words.
@@ -713,7 +713,7 @@ class Run:
         return steps_per_call(self._source, wanted, self._backend.world_size)
 
     def _resolved(self) -> dict[str, Any]:
-        """What really happens, for people: the lengths in steps, and where they are done. Part of config.json."""
+        """The plan for people: the lengths in steps, and where they are done. Part of config.json."""
         settings, backend, epochs, total = self._settings, self._backend, self._epochs, self._total
         axes = dict(backend.options.mesh.axes)
         mesh = axes if backend.name == "dtensor" or STAGE in axes else None
@@ -994,7 +994,7 @@ class Run:
             self._checkpoint_clock = time.monotonic()
 
     def _finish(self, reason: str) -> RunResult:
-        """What follows the last step: averages become the weights, and all validation examples are asked."""
+        """Ends a run after the last step: averages become the weights, and all validation examples are asked."""
         step, task = self._position.step, self._task
         self._save()  # first, so that an interruption from here on costs no step
         path = self._folder.path if self._folder else None

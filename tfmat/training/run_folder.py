@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _NAME = re.compile(r"step-(\d{10})\.npz")
-# What NumPy raises of a damaged file.
+# Errors that NumPy raises of a damaged file.
 _DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: the global step, arrays by name, and JSON-able values.
+    """A saved state: the global step, arrays by name, and JSON-able values.
 
     An array is read from the file each time that `np.asarray` asks for it. On ranks other than 0 there are none.
     """
@@ -251,7 +251,7 @@ class RunFolder:
         write_json(self.path / "config.json", config)
 
     def status(self) -> dict[str, Any]:
-        """What status.json says; empty for a new run."""
+        """The content of status.json; empty for a new run."""
         path = self.path / "status.json"
         return read_json(path) if path.exists() else {}
 
@@ -347,7 +347,7 @@ def check_same_config(
     known = OPTIONS.values() if "data_id" in saved else ()
     whole = {**{option.name: option.default for option in known}, **flatten(saved)}
     before, now = (flatten(as_json(content)) for content in (whole, config))
-    # Of the keys that are not given any more, those of a free section are a difference.
+    # A key of a free section that is not given any more is a difference.
     left_out = {k for k in before.keys() - now.keys() if k.partition(".")[0] not in FREE_SECTIONS}
     if before.get("local_steps") == now.get("local_steps") == 1:
         left_out |= {

@@ -133,8 +133,8 @@ def _on_grid(campaign: Campaign) -> tuple[Array, Array]:
 def _principal(stress: Array, train: Array) -> tuple[Array, Array, Array]:
     """Mean [points], components [outputs, points] in MPa, and the curves' targets [runs, outputs].
 
-    The squared error of targets is that of stresses, but for a factor, where a component is large, and counts somewhat
-    more where it is small: stress / sqrt(deviation) of a component.
+    The squared error of targets is the squared error of stresses, but for a factor, where a component is large. It
+    counts somewhat more where a component is small: stress / sqrt(deviation) of a component.
     """
     mean = stress[train].mean(axis=0)
     _, sizes, directions = np.linalg.svd(stress[train] - mean, full_matrices=False)

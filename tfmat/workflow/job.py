@@ -56,7 +56,7 @@ _OF_CURVES = [
 
 
 def curve_settings(config: Config) -> CurveSettings:
-    """What the config says about curves."""
+    """The config's settings of curves."""
     return CurveSettings(
         law=config.law,
         ranges=dict(config.ranges),
@@ -153,7 +153,7 @@ def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
 def trained_part(
     model: "keras.Model", features: np.ndarray, kept: "Kept"
 ) -> tuple["keras.Model", np.ndarray]:
-    """What trains of a network, and what that sees of records; by one process that is alone."""
+    """The trained part of a network, and its inputs from records; by one process that is alone."""
     from tfmat.backends.base import Collectives
 
     front, trained = parted(model)
@@ -200,7 +200,7 @@ def represented(
     kept: "Kept",
     rows: slice = _ALL,
 ) -> np.ndarray:
-    """What the front makes of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
+    """The front's numbers of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
 
     Blocks are the same however many ranks there are, so that the numbers are too. Fits are kept block by block, so that
     what was interrupted goes on, and runs on the same records begin at once. Where only some `rows` are wanted, these
@@ -249,10 +249,10 @@ def represented(
 def _seeing(
     front: "keras.Model", features: np.ndarray, threads: int, kept: "Kept", *, alone: bool
 ) -> Iterator[Callable[[list[slice]], Iterable[np.ndarray]]]:
-    """What the front makes of some blocks, by threads of TensorFlow's.
+    """The front's numbers of some blocks, by threads of TensorFlow's.
 
     The fit of a law is NumPy, which threads would only wait for: forks do it where this process is alone. Several ranks
-    keep the processors busy as they are.
+    keep the processors busy anyway.
     """
     import tensorflow as tf
 
@@ -404,7 +404,7 @@ def _has_ended(workdir: str, backend: "Backend") -> bool:
 
 
 def _callbacks(settings: Settings, workdir: str, backend: "Backend") -> list[Any]:
-    """Keras callbacks of this rank. What begins with the training is done once this process is sure to train."""
+    """Keras callbacks of this rank. They begin once this process is sure to train."""
     from keras.callbacks import EarlyStopping, LambdaCallback, TensorBoard
 
     from tfmat.launch.machine import record_session
@@ -426,7 +426,7 @@ def _callbacks(settings: Settings, workdir: str, backend: "Backend") -> list[Any
 
 
 def _report_devices(workers: "Backend", workdir: str) -> None:
-    """What each device of a mesh holds: printed, and in `devices.json`."""
+    """Tells what each device of a mesh holds: printed, and in `devices.json`."""
     held = workers.bytes_per_device()  # type: ignore[attr-defined]
     if workers.rank != 0:
         return
@@ -442,7 +442,7 @@ def _report_devices(workers: "Backend", workdir: str) -> None:
 
 
 def sidecar(config: Settings | Config, dataset: PackedDataset) -> dict[str, Any]:
-    """What the network's inputs and outputs mean: `model.json`."""
+    """The meaning of the network's inputs and outputs: `model.json`."""
     uncertainty = config.model.uncertainty
     return {
         "format": {"none": 1, "gaussian": 2, "flow": 3}[uncertainty],
@@ -521,7 +521,7 @@ def _check_loss_weights(weights: tuple[float, ...] | None, count: int) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What follows a training: calibrated intervals, the accuracy, an example, a report; each left in the run's folder.
+# After a training: calibrated intervals, the accuracy, an example, a report; each left in the run's folder.
 
 
 # Intervals are made true on so many curves: with 50,000 errors the place of a 95 % interval's end is known to 0.1 % of
@@ -533,9 +533,9 @@ _SPREAD_CURVES, _SPREAD_DRAWS, _MOST_ROUNDS, _NEAR = 5000, 200, 4, 0.05
 # Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
 # sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
 _QUICK_REFERENCE, REFERENCE_CURVES = 2, 2000
-# Posteriors of a network that are taken wider than that tell little of its records.
+# Posteriors of a network that are taken wider tell little of its records.
 _DOUBTFUL_SPREAD = 1.5
-# Of the example's posterior, for its picture.
+# Draws of the example's posterior, for its picture.
 _EXAMPLE_SAMPLES = 1000
 
 
@@ -626,7 +626,8 @@ def _spread(identifier: "Identifier", features: np.ndarray, true_labels: "Array"
 
 
 def evaluation_of(workdir: str) -> "Evaluation":
-    """What evaluation.json says of a run that is done; where there is none yet, the run is calibrated and evaluated.
+    """The content of evaluation.json of a run that is done; where there is none yet, the run is calibrated and
+    evaluated.
 
     Raises:
       InputError: its data set is not there any more, or holds no test curves.
@@ -714,7 +715,7 @@ def report_run(workdir: str) -> None:
 def _example(
     workdir: str, settings: CurveSettings
 ) -> "tuple[pathlib.Path, Sequence[MeasuredRecord]]":
-    """The law's example, where it lies and as it is read."""
+    """The law's example, where it lies and what is read of it."""
     from tfmat.identification.networks import read_sidecar
     from tfmat.records.files import find_records, load_records
 
@@ -741,7 +742,7 @@ def _example(
 _FLOAT = 4  # bytes
 # Weights, gradients and one slot of the optimizer; a mesh may divide all but the weights.
 _COPIES = 3
-# What `tfmat.networks.plastic_spectrum` makes of each test, and how many residuals `tfmat.networks.law_fit` tells
+# Numbers that `tfmat.networks.plastic_spectrum` makes of each test, and residuals that `tfmat.networks.law_fit` tells
 # of it.
 _SPECTRUM_NUMBERS, _RESIDUALS = 100, 32
 
@@ -775,7 +776,7 @@ class Job:
 
     @property
     def form(self) -> RecordForm:
-        """What the points and channels of a record are."""
+        """The meaning of the points and channels of a record."""
         return self.dataset.form if self.dataset else RecordForm.of(self.curves)
 
     @property
