@@ -139,6 +139,22 @@ def test_other_exclusions(variables):
     np.testing.assert_allclose(variables[1], lamb(START[1], columns[1], False), rtol=1e-12)
 
 
+@pytest.mark.parametrize(("decay", "same"), [(None, True), (DECAY, False)])
+def test_keras_has_another_lamb(decay, same, variables):
+    """The same without decay and exclusions; its decay is outside of the ratio, and it excludes nothing from that."""
+    others = [keras.Variable(w, name=n) for w, n in zip(START, NAMES, strict=True)]
+    for own, lamb_class, exclude in (
+        (variables, LAMB, {"exclude": ()}),
+        (others, keras.optimizers.Lamb, {"epsilon": 1e-6}),
+    ):
+        optimizer = lamb_class(_Rates(), weight_decay=decay, **exclude)
+        optimizer.build(own)
+        for gradients in GRADIENTS:
+            optimizer.apply([tf.constant(g) for g in gradients], own)
+    off = [_norm(a.numpy() - b.numpy()) for a, b in zip(variables, others, strict=True)]
+    assert (max(off) < 1e-5) == same, off
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_in_anyones_fit_and_from_a_file(name, tmp_path):
     """Trained for one epoch, saved, loaded, trained on: the same as without the file between."""
