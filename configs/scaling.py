@@ -7,7 +7,7 @@ tfmat train --config=configs/scaling.py
 from typing import Any
 
 from tfmat.config import Config, default_config
-from tfmat.scaling.matrix import AllReduces, Matrix, Runs, worker_counts
+from tfmat.scaling.study import AllReduces, Matrix, Runs, worker_counts
 
 
 def get_config() -> Config:

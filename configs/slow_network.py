@@ -7,7 +7,7 @@ Two workers and four, spread over the machines; what --hosts has no room for is 
 """
 
 from tfmat.config import Config, default_config
-from tfmat.scaling.matrix import KILOBYTE, AllReduces, Matrix, Runs
+from tfmat.scaling.study import KILOBYTE, AllReduces, Matrix, Runs
 
 WORKERS = (2, 4)
 # As `tfmat train` takes them: docs/slow_networks.md says what each is.

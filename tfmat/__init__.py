@@ -44,6 +44,7 @@ _FORMER = {
     "tfmat.curves.programmes": "tfmat.records.programmes",
     "tfmat.models": "tfmat.networks",
     "tfmat.models.normalization": "tfmat.networks.factory",
+    "tfmat.scaling.matrix": "tfmat.scaling.study",
     "tfmat.simulators": "tfmat.specimens",
     "tfmat.simulators.forward": "tfmat.specimens.emulator",
 }

@@ -119,7 +119,7 @@ LONGEST = {
     "backends/mesh_steps_test.py": 16,
     "identification/posterior_checks_test.py": 16,
     "tools/benchmark_test.py": 15,
-    "launch/doctor_test.py": 15,
+    "launch/machine_test.py": 15,
     "backends/asynchronous_test.py": 15,
 }
 

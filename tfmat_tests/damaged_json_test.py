@@ -15,17 +15,18 @@ from tfmat.files import check_json, parse_json, read_json
 from tfmat.records.simulation import CurveSettings
 from tfmat.report.pages import judge, training_page
 from tfmat.report.run_files import read_run
-from tfmat.scaling.measurements import (
+from tfmat.scaling.model import analyse
+from tfmat.scaling.report import point_table, scaling_page
+from tfmat.scaling.study import (
     Assumptions,
     read_assumptions,
     read_measurements,
     write_assumptions,
     write_measurements,
 )
-from tfmat.scaling.pages import point_table, scaling_page
-from tfmat.scaling.study import analyse
 from tfmat.tuning.definition import read_state, write_state
-from tfmat.tuning.trials import WorkerName, summarize, trial_rows, write_best
+from tfmat.tuning.results import summarize, trial_rows, write_best
+from tfmat.tuning.trials import WorkerName
 from tfmat_tests.json_damage import damaged_texts
 from tfmat_tests.report import run_folder
 from tfmat_tests.scaling.synthetic import Truth, study

@@ -55,7 +55,7 @@ PARTS: dict[str, str] = {}
 OWNERS = {
     "horovod": ("backends/horovod.py", "horovod/"),
     # Beside the backend: a study times MPI's sums by themselves.
-    "mpi4py": ("backends/mpi.py", "scaling/step_times.py"),
+    "mpi4py": ("backends/mpi.py", "scaling/worker.py"),
     "dtensor": ("backends/dtensor.py",),
 }
 NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "records", "report"}
@@ -70,11 +70,11 @@ LIGHT = {
     *(
         "tfmat.launch.mpirun",
         "tfmat.launch.watchdog",
-        "tfmat.scaling.laboratory",
-        "tfmat.scaling.matrix",
+        "tfmat.scaling.measure",
+        "tfmat.scaling.study",
     ),
     *(
-        "tfmat.scaling.study",
+        "tfmat.scaling.model",
         "tfmat.training.run_folder",
     ),
     *("tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow.job", "tfmat.workflow.scale"),

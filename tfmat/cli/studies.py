@@ -28,8 +28,7 @@ from tfmat.cli.machines import LAUNCHER, job_of_flags, site_of_flags, wants_slur
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
-    from tfmat.large_batch.landscape import LandscapeOptions
-    from tfmat.large_batch.losses import EndedRun
+    from tfmat.large_batch.landscape import EndedRun, LandscapeOptions
     from tfmat.launch.slurm import Site, SlurmJob
 
 # --------------------------------------------------------------------------------------------------
@@ -78,7 +77,7 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
       tfmat scale --launcher=slurm --nodes=4 --exclusive --time_limit=20     one job a point, on up to four nodes
 
     The config file has get_scaling() beside get_config(): backends, workers, batches, libraries,
-    meshes, networks and data sizes. configs/scaling.py is an example; tfmat/scaling/matrix.py
+    meshes, networks and data sizes. configs/scaling.py is an example; tfmat/scaling/study.py
     explains every key. One worker without any parallel library is measured beside the others, on as
     many processors a worker. Every result is on disk before the next run begins
     (measurements.jsonl). A study that was interrupted or killed goes on when the same command is
@@ -88,8 +87,7 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
     --workdir; `tfmat report --workdir=…` makes it again.
     """
     from tfmat.launch.mpirun import missing_hosts, parse_hosts
-    from tfmat.scaling.matrix import load_matrix
-    from tfmat.scaling.measurements import Assumptions
+    from tfmat.scaling.study import Assumptions, load_matrix
     from tfmat.workflow.scale import scale
 
     config, matrix = load_matrix(flag_values.config, overrides(flag_values))
@@ -177,7 +175,7 @@ def lr_range(flag_values: FlagValues, arguments: list[str]) -> int:
     config = read_config(flag_values)
     workdir = output_folder(flag_values, "lr_range-")
     from tfmat.console import progress_bar
-    from tfmat.large_batch.lr_range import lr_range
+    from tfmat.large_batch.sweeps import lr_range
 
     batches = _parse_batches(flag_values.batches) or [config.global_batch_size]
     with progress_bar("range test", "steps") as progress:
@@ -245,7 +243,7 @@ def batch_sweep(flag_values: FlagValues, arguments: list[str]) -> int:
     config = read_config(flag_values)
     workdir = output_folder(flag_values, "batch_sweep-")
     batches = _parse_batches(flag_values.batches)
-    from tfmat.large_batch.batch_sweep import batch_sweep
+    from tfmat.large_batch.sweeps import batch_sweep
 
     table = batch_sweep(
         config,
@@ -458,7 +456,7 @@ def noise_scale(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
-    from tfmat.large_batch.noise_of_run import describe_noise, noise_scale_of_run
+    from tfmat.large_batch.noise_scale import describe_noise, noise_scale_of_run
 
     with progress_bar("measuring gradients", "groups") as progress:
         found = noise_scale_of_run(

@@ -260,7 +260,7 @@ def _with_reference(
 # --------------------------------------------------------------------------------------------------
 # `tfmat report`.
 
-# For a scaling study; fields of `tfmat.scaling.measurements.Assumptions` have these names.
+# For a scaling study; fields of `tfmat.scaling.study.Assumptions` have these names.
 _OF_STUDIES = (
     number("price_per_hour", None, "of one worker's device, in any currency"),
     number("watts_a_worker", None, "electric power of one worker, where it was not measured"),
@@ -298,10 +298,10 @@ def report(flag_values: FlagValues, arguments: list[str]) -> int:
     """
     names = [flag.name for flag in _OF_STUDIES]
     given = {name: flag_values[name].value for name in names if flag_values[name].value is not None}
-    from tfmat.scaling.measurements import is_study
+    from tfmat.scaling.study import is_study
 
     if is_study(flag_values.workdir):
-        from tfmat.scaling.pages import write_scaling_report
+        from tfmat.scaling.report import write_scaling_report
 
         print(write_scaling_report(flag_values.workdir, given)[0])
         return 0
@@ -368,7 +368,7 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     check_output_folder("workdir", flag_values.workdir)
     lease = _lease(flag_values.lease)
     from tfmat.tuning.definition import Options, load_search
-    from tfmat.tuning.search import run_search
+    from tfmat.tuning.trials import run_search
 
     base, search = load_search(flag_values.config, overrides(flag_values), flag_values.max_trials)
     _check_trials(flag_values, base)
@@ -466,7 +466,7 @@ def _show_search(workdir: str) -> int:
     from tfmat.console import open_console
     from tfmat.report.tables import tuning_tables
     from tfmat.tuning.definition import read_state
-    from tfmat.tuning.trials import summarize, trial_rows, write_results
+    from tfmat.tuning.results import summarize, trial_rows, write_results
 
     state = read_state(workdir)
     console = open_console()

@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import itertools
 import multiprocessing
-import os
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -14,16 +13,12 @@ from typing import Any, TypeVar, cast
 
 import threadpoolctl
 
+from tfmat.data.dataset import available_threads
 from tfmat.errors import WorkerLostError
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 _inside = False
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
@@ -50,7 +45,7 @@ def in_threads(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iter
     if len(items) < 2:
         yield from map(work, items)
         return
-    with concurrent.futures.ThreadPoolExecutor(processors()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(available_threads()) as pool:
         yield from pool.map(work, items)
 
 
@@ -65,7 +60,7 @@ def in_processes(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> It
       WorkerLostError: a fork ended before its work was done; or what `work` raises.
     """
     waiting = enumerate(items)
-    first = list(itertools.islice(waiting, processors()))
+    first = list(itertools.islice(waiting, available_threads()))
     # A fork has no forks of its own.
     if len(first) < 2 or multiprocessing.current_process().daemon:
         yield from (work(item) for _, item in itertools.chain(first, waiting))

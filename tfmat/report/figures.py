@@ -195,6 +195,14 @@ def save_figure(figure: Figure, path: str | os.PathLike) -> None:
         file.write(content)
 
 
+def save_png_and_svg(figure: Figure, stem: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes STEM.png and STEM.svg, each whole or not at all."""
+    png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
+    save_figure(figure, png)
+    save_figure(figure, svg)
+    return png, svg
+
+
 def _lay_out(figure: Figure) -> None:
     """Gives every panel its place for good: savefig would draw all once more, and lay it out twice."""
     engine = figure.get_layout_engine()

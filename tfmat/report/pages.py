@@ -832,7 +832,7 @@ def write_tuning_report(
 
     Args:
       workdir: of the search.
-      summary: what `tfmat.tuning.trials.Summary.to_json` says.
+      summary: what `tfmat.tuning.results.Summary.to_json` says.
       rows: one a trial, as in trials.csv.
       names: hyper-parameter -> linear or log.
       importances: hyper-parameter -> share, largest first; {} where there are too few trials.

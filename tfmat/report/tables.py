@@ -595,7 +595,7 @@ def tuning_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]])
     """The search in a few lines, its workers, and its trials, the best first.
 
     Args:
-      summary: what `tfmat.tuning.trials.Summary.to_json` says.
+      summary: what `tfmat.tuning.results.Summary.to_json` says.
       rows: one a trial, as in trials.csv.
     """
     return [_overview(summary), *_workers(summary), *_trials(summary, rows)]

@@ -1,4 +1,4 @@
-"""Trials of a search: claimed, run, stopped, told; their workers, and those that watch over them."""
+"""Trials of a search: claimed, run, stopped, told; their workers, those that watch over them, and the search."""
 
 import contextlib
 import copy
@@ -17,13 +17,13 @@ import traceback
 import uuid
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.config import Config, Duration, default_config
-from tfmat.console import log, printable
+from tfmat.console import clock_text, log, printable
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.files import (
     as_json,
@@ -31,7 +31,6 @@ from tfmat.files import (
     is_locked,
     make_folder,
     read_json,
-    spreadsheet_text,
     write_json,
     write_text,
 )
@@ -44,10 +43,9 @@ from tfmat.tuning.definition import (
     DONE,
     FAILED,
     RUNNING,
-    STATES,
     STOPPED,
     WAITING,
-    Choice,
+    Options,
     Search,
     SearchState,
     TrialRecord,
@@ -56,7 +54,6 @@ from tfmat.tuning.definition import (
     is_longer,
     read_state,
     state_path,
-    value_text,
     write_state,
 )
 from tfmat.tuning.lock import (
@@ -68,6 +65,7 @@ from tfmat.tuning.lock import (
     process,
     this_process,
 )
+from tfmat.tuning.results import Summary, read_worker, record_end, summarize, write_results
 
 if TYPE_CHECKING:
     from tfmat.tuning.oracle import Oracle
@@ -90,6 +88,9 @@ class Outcome:
     reason: str
 
 
+_T = TypeVar("_T")
+
+
 class Claims:
     """A search's state as its workers change it.
 
@@ -110,11 +111,9 @@ class Claims:
         Raises:
           InputError: it was started with another definition, naming what differs.
         """
+        definition, config = as_json(search.to_json()), as_json(base.to_dict())
 
-        def change(state: SearchState | None) -> SearchState:
-            definition, config = as_json(search.to_json()), as_json(base.to_dict())
-            if state is None:
-                return SearchState(definition=definition, base=config, options=options)
+        def go_on(state: SearchState) -> SearchState:
             check_same(self.workdir, state, definition, config)
             longer = is_longer(state.definition, definition)
             state.definition = {**state.definition, **{k: definition[k] for k in CHANGEABLE}}
@@ -123,32 +122,21 @@ class Claims:
                 state.ended = ""
             return state
 
-        return self._change(change)
+        return self._change(go_on, SearchState(definition=definition, base=config, options=options))
 
     def claim(self) -> TrialRecord | None:
         """A trial for this worker to run; None while there is none, or when the search has ended (`state.ended`)."""
-        claimed: list[TrialRecord] = []
-
-        def change(state: SearchState | None) -> SearchState:
-            assert state is not None
-            claimed[:] = self._next(state)
-            return state
-
-        self._change(change)
-        return claimed[0] if claimed else None
+        return self._change(self._next)
 
     def release(self, record: TrialRecord, reason: str, lost: bool = False) -> None:
         """Gives a claimed trial back, to be gone on with; `lost` where it was ended by force."""
 
-        def change(state: SearchState | None) -> SearchState:
-            assert state is not None
-            mine = state.trials[record.trial_id]
-            if mine.claim == record.claim and mine.state == RUNNING:
+        def give_back(state: SearchState) -> None:
+            if (mine := _held(state, record)) is not None:
                 _close(mine, WAITING, reason)
                 mine.lost += lost
-            return state
 
-        self._change(change)
+        self._change(give_back)
 
     def end(
         self, record: TrialRecord, outcome: Outcome, claim_next: bool = True
@@ -158,21 +146,14 @@ class Claims:
         Returns:
           False where this worker had lost its claim; the next trial, as of `claim`.
         """
-        counted, claimed = False, []
 
-        def change(state: SearchState | None) -> SearchState:
-            nonlocal counted, claimed
-            assert state is not None
-            mine = state.trials[record.trial_id]
-            counted = mine.claim == record.claim and mine.state == RUNNING
-            if counted:
+        def close(state: SearchState) -> tuple[bool, TrialRecord | None]:
+            if (mine := _held(state, record)) is not None:
                 _close(mine, outcome.state, outcome.reason)
                 self._tell(state, mine, outcome)
-            claimed = self._next(state) if claim_next else []
-            return state
+            return mine is not None, self._next(state) if claim_next else None
 
-        self._change(change)
-        return counted, claimed[0] if claimed else None
+        return self._change(close)
 
     def still_mine(self, record: TrialRecord) -> bool:
         """Whether no other worker took the trial; says too that this one lives. Needs no lock."""
@@ -187,25 +168,26 @@ class Claims:
             return True
         return True
 
-    def _change(self, change: Callable[[SearchState | None], SearchState]) -> SearchState:
+    def _change(self, change: Callable[[SearchState], _T], first: SearchState | None = None) -> _T:
+        """What `change` returns of the present state, whose changes are written; of `first` where there is none."""
         while True:
             with contextlib.suppress(LockLostError), self._lock.held() as held:
                 exists = state_path(self.workdir).exists()
-                before = read_state(self.workdir) if exists else None
-                state = change(copy.deepcopy(before))
+                before = read_state(self.workdir) if first is None or exists else first
+                state = copy.deepcopy(before)
+                found = change(state)
                 held.check()
-                if state != before:  # what waits looks at the file's time
+                if not exists or state != before:  # what waits looks at the file's time
                     write_state(self.workdir, state)
-                return state
+                return found
 
-    def _next(self, state: SearchState) -> list[TrialRecord]:
-        """The trial that this worker takes now, claimed; none where there is none."""
+    def _next(self, state: SearchState) -> TrialRecord | None:
+        """The trial that this worker takes now, claimed; None where there is none."""
         self._fail_the_deadly(state)
         record = None if state.ended else self._orphan(state) or self._new_trial(state)
-        if record is None:
-            return []
-        self._take(record)
-        return [record]
+        if record is not None:
+            self._take(record)
+        return record
 
     def _take(self, record: TrialRecord) -> None:
         record.state, record.reason = RUNNING, ""
@@ -314,6 +296,12 @@ def seconds_since(path: pathlib.Path, clock: pathlib.Path) -> float:
         return float("inf")
 
 
+def _held(state: SearchState, record: TrialRecord) -> TrialRecord | None:
+    """The state's record of a trial that was claimed; None where another worker has taken it."""
+    mine = state.trials[record.trial_id]
+    return mine if mine.claim == record.claim and mine.state == RUNNING else None
+
+
 def _close(record: TrialRecord, state: str, reason: str) -> None:
     record.state, record.reason, record.claim = state, reason, ""
     if record.intervals and record.intervals[-1][2] is None:
@@ -321,197 +309,7 @@ def _close(record: TrialRecord, state: str, reason: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a search leaves for people: best.py, trials.csv, TensorBoard's HParams, and a page. All from search.json.
-
-
-# With fewer a forest says nothing.
-FEWEST_TRIALS = 8
-_TREES = 128
-
-
-def record_end(workdir: pathlib.Path, trial_id: str) -> None:
-    """What is written as soon as a trial has ended: its HParams, and best.py where it is the best."""
-    state = read_state(workdir)
-    write_hparams(workdir, state, state.trials[trial_id])
-    best = state.best()
-    if best is not None and best.trial_id == trial_id:
-        write_best(workdir, state)
-
-
-def write_results(workdir: str | os.PathLike) -> list[pathlib.Path]:
-    """Writes best.py, trials.csv and tuning.html from search.json; returns their paths. At any time."""
-    folder = pathlib.Path(workdir)
-    state = read_state(folder)
-    written = [write_csv(folder, state), _write_page(folder, state)]
-    return [*write_best(folder, state), *written]
-
-
-def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
-    """The best trial's config, that `tfmat train --config` takes; nothing before a trial is done."""
-    best = state.best()
-    if best is None:
-        return []
-    search = Search.from_json(state.definition)
-    path = workdir / "best.py"
-    title = (
-        f"Trial {best.trial_id}, the best of {len(state.end_order)} trials: {search.objective} {best.value:.4g}.\n\n"
-        f"    tfmat train --config={path}\n"
-    )
-    write_text(path, config_text(state.base, search.config_values(best.values), title))
-    return [path]
-
-
-def trial_rows(state: SearchState) -> list[dict[str, Any]]:
-    """One row a trial, in the order of their start: what the CSV and the page show."""
-    search = Search.from_json(state.definition)
-    return [
-        {
-            "trial": record.trial_id,
-            "state": record.state,
-            search.objective: record.value,
-            **_shown(search, record),
-            "fraction": record.fraction,
-            "seconds": round(seconds_of(record), 1),
-            "started": record.intervals[0][1] if record.intervals else None,
-            "worker": record.worker,
-            "times_lost": record.lost,
-            "folder": f"trials/{record.folder}",
-            "reason": record.reason,
-        }
-        for record in state.trials.values()
-    ]
-
-
-def _shown(search: Search, record: TrialRecord) -> dict[str, Any]:
-    """A trial's values, tuples as text."""
-    values = search.config_values(record.values)
-    return {n: value_text(v) if isinstance(v, tuple) else v for n, v in values.items()}
-
-
-def seconds_of(record: TrialRecord) -> float:
-    """How long a trial has run, over all its workers."""
-    now = time.time()
-    return sum((now if end is None else end) - start for _, start, end in record.intervals)
-
-
-def write_csv(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
-    """`trials.csv`: one row a trial."""
-    import pandas as pd
-
-    search = Search.from_json(state.definition)
-    first = ["trial", "state", search.objective, *search.space]
-    table = pd.DataFrame(trial_rows(state))
-    if len(table):
-        table = table.reindex(columns=[*first, *(c for c in table.columns if c not in first)])
-        table["started"] = pd.to_datetime(table["started"], unit="s", utc=True).dt.floor("s")
-    path = workdir / "trials.csv"
-    write_text(path, spreadsheet_text(table))
-    return path
-
-
-def write_hparams(workdir: pathlib.Path, state: SearchState, record: TrialRecord) -> None:
-    """One event file for TensorBoard's HParams page: `tensorboard --logdir=WORKDIR/tensorboard`."""
-    from tensorboard.compat.proto import event_pb2, summary_pb2
-    from tensorboard.plugins.hparams import api_pb2, summary_v2
-    from tensorboard.plugins.hparams.summary import session_end_pb
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    search = Search.from_json(state.definition)
-    folder = workdir / "tensorboard" / record.trial_id
-    writer = EventFileWriter(str(folder))
-    now = time.time()
-    start = record.intervals[0][1] if record.intervals else now
-    summaries = [
-        summary_v2.hparams_config_pb(
-            hparams=[summary_v2.HParam(name) for name in search.space],
-            metrics=[summary_v2.Metric(search.objective)],
-        ),
-        summary_v2.hparams_pb(
-            _shown(search, record), trial_id=record.trial_id, start_time_secs=start
-        ),
-        session_end_pb(
-            api_pb2.STATUS_SUCCESS if record.value is not None else api_pb2.STATUS_FAILURE
-        ),
-    ]
-    if record.value is not None:
-        metric = summary_pb2.Summary.Value(tag=search.objective, simple_value=record.value)
-        summaries.append(summary_pb2.Summary(value=[metric]))
-    for summary in summaries:
-        # TensorBoard's protocol buffers and TensorFlow's, which HParams takes where it finds them, differ in name only.
-        own = summary_pb2.Summary.FromString(summary.SerializeToString())
-        writer.add_event(event_pb2.Event(wall_time=now, step=0, summary=own))
-    writer.close()
-
-
-def _write_page(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
-    from tfmat.report.pages import write_tuning_report
-
-    search = Search.from_json(state.definition)
-    try:
-        weights = importances(search, state)
-    except InputError:
-        weights = {}
-    return write_tuning_report(
-        workdir, summarize(workdir, state).to_json(), trial_rows(state), search.scales(), weights
-    )
-
-
-def importances(search: Search, state: SearchState) -> dict[str, float]:
-    """Hyper-parameter -> its share of what they all explain, largest first; {} with too few trials.
-
-    The mean decrease in impurity of a random forest (Breiman, Machine Learning 45, 2001) that predicts what the oracle
-    was told: the logarithm of the objective for losses. A hyper-parameter that does not exist for a trial has the
-    middle of its range there; words are split into one column each, whose shares are added.
-    """
-    trials = [t for t in state.with_state(DONE, STOPPED, DIVERGED) if t.oracle_value is not None]
-    trials = [t for t in trials if t.fraction == max(other.fraction for other in trials)]
-    targets = np.array([trial.oracle_value for trial in trials], float)
-    if len(trials) < FEWEST_TRIALS or np.ptp(targets) == 0:
-        return {}
-    from sklearn.ensemble import RandomForestRegressor
-
-    columns, owners = [], []
-    for name in search.space:
-        for column in _columns(search, name, [trial.values.get(name) for trial in trials]):
-            columns.append(column)
-            owners.append(name)
-    forest = RandomForestRegressor(_TREES, min_samples_leaf=2, random_state=0)
-    forest.fit(np.stack(columns, axis=1), targets)
-    shares = dict.fromkeys(search.space, 0.0)
-    for owner, share in zip(owners, forest.feature_importances_, strict=True):
-        shares[owner] += float(share)
-    return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-def _columns(search: Search, name: str, values: list) -> list[np.ndarray]:
-    """One column of numbers, or one a word: [trials] each."""
-    parameter = search.space[name]
-    if isinstance(parameter, Choice) and isinstance(parameter.keys[0], str):
-        return [np.array([value == key for value in values], float) for key in parameter.keys]
-    known = [float(value) for value in values if value is not None]
-    middle = float(np.median(known)) if known else 0.0
-    return [np.array([middle if value is None else float(value) for value in values])]
-
-
-# --------------------------------------------------------------------------------------------------
-# Where a search stands, and who works on it under which name: the folder workers/. A name has one living worker.
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerRecord:
-    """One name.
-
-    Attributes:
-      name: such as `0`.
-      owner: the process that works under it, or did last.
-      alive: as far as can be told from here.
-      sessions: (start, end) of each process of that name, seconds since 1970.
-    """
-
-    name: str
-    owner: Owner
-    alive: bool
-    sessions: list[tuple[float, float]]
+# Who works on a search under which name: the folder workers/. A name has one living worker.
 
 
 class WorkerName:
@@ -530,9 +328,9 @@ class WorkerName:
         self._path = make_folder(workdir / "workers") / f"{name}.json"
         sessions: list[tuple[float, float]] = []
         if self._path.exists():
-            owner, sessions = _read(self._path)
+            owner, sessions = read_worker(self._path)
             self._wait_for_former(owner, name, lease)
-            owner, sessions = _read(self._path)
+            owner, sessions = read_worker(self._path)
         sessions.append((time.time(), time.time()))
         write_json(self._path, {"owner": this_process(), "sessions": sessions})
 
@@ -553,155 +351,6 @@ class WorkerName:
     def beat(self) -> None:
         """Says that this worker lives."""
         os.utime(self._path)
-
-
-def read_workers(workdir: pathlib.Path, lease: float) -> list[WorkerRecord]:
-    """All names that ever worked on a search."""
-    records = []
-    for path in sorted((workdir / "workers").glob("*.json")):
-        owner, sessions = _read(path)
-        if is_here(owner):
-            alive = not is_dead(owner)
-        else:
-            alive = time.time() - path.stat().st_mtime < lease
-        if alive:
-            sessions[-1] = (sessions[-1][0], time.time())
-        records.append(WorkerRecord(path.stem, owner, alive, sessions))
-    return records
-
-
-class _Content(TypedDict):
-    owner: Owner
-    sessions: list[tuple[float, float]]
-
-
-def _read(path: pathlib.Path) -> tuple[Owner, list[tuple[float, float]]]:
-    """A worker's owner and sessions; the last one ends with its last sign of life."""
-    content: _Content = check_json(read_json(path), _Content, path)
-    owner, sessions = content["owner"], content["sessions"]
-    if not sessions or not {"host", "pid"} <= owner.keys():
-        raise InputError(
-            f"{path} is damaged: no session or owner; remove it once that worker ended"
-        )
-    start = sessions[-1][0]
-    sessions[-1] = (start, max(path.stat().st_mtime, start))
-    return owner, sessions
-
-
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """A search in a few numbers.
-
-    Attributes:
-      name: of the search's folder.
-      algorithm, objective, direction, seeds, train_for: what it does.
-      counts: state -> number of trials.
-      max_trials: how many there are to be; None where only the oracle knows.
-      ended: why no further trial starts, or "".
-      failed: it ended because too many trials failed.
-      best, best_value: id and value of the best trial, None before there is one.
-      median_seconds: how long a trial takes.
-      seconds_left: estimate; None where there is nothing to go by.
-      seconds: from the first trial's start to the last one's end, or to now.
-      workers: name, alive, busy_seconds, alive_seconds, trial of each.
-      utilization: share of the workers' lives in which they ran trials; None before there is any.
-    """
-
-    name: str
-    algorithm: str
-    objective: str
-    direction: str
-    seeds: int
-    train_for: str
-    counts: dict[str, int]
-    max_trials: int | None
-    ended: str
-    failed: bool
-    best: str | None
-    best_value: float | None
-    median_seconds: float | None
-    seconds_left: float | None
-    seconds: float
-    workers: list[dict[str, Any]]
-    utilization: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary as plain values."""
-        return dataclasses.asdict(self)
-
-
-def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> Summary:
-    """The summary of a search's folder; needs no lock.
-
-    Raises:
-      InputError: there is no search in it.
-    """
-    folder = pathlib.Path(workdir)
-    state = state or read_state(folder)
-    search = Search.from_json(state.definition)
-    names = read_workers(folder, float(state.options.get("lease", 60.0)))
-    workers = [_worker(state, record) for record in names]
-    best, alive_seconds = state.best(), sum(worker["alive_seconds"] for worker in workers)
-    busy_seconds = sum(worker["busy_seconds"] for worker in workers)
-    intervals = [interval for trial in state.trials.values() for interval in trial.intervals]
-    starts = [start for _, start, _ in intervals]
-    ends = [time.time() if end is None else end for _, _, end in intervals]
-    return Summary(
-        name=folder.resolve().name,
-        algorithm=search.algorithm,
-        objective=search.objective,
-        direction=search.direction,
-        seeds=search.seeds,
-        train_for=state.base["train_for"],
-        counts={name: len(state.with_state(name)) for name in STATES},
-        max_trials=search.max_trials,
-        ended=state.ended,
-        failed=state.failed,
-        best=best.trial_id if best else None,
-        best_value=best.value if best else None,
-        median_seconds=state.median_seconds(),
-        seconds_left=_seconds_left(search, state, sum(worker["alive"] for worker in workers)),
-        seconds=max(ends) - min(starts) if starts else 0.0,
-        workers=workers,
-        utilization=busy_seconds / alive_seconds if alive_seconds > 0 else None,
-    )
-
-
-def _worker(state: SearchState, record: WorkerRecord) -> dict[str, Any]:
-    busy, trial = 0.0, ""
-    for candidate in state.trials.values():
-        for worker, start, end in candidate.intervals:
-            if worker != record.name:
-                continue
-            # A worker that was killed cannot say when: its trial's time ends with its own.
-            last = next((e for s, e in record.sessions if s <= start <= e), start)
-            busy += min(last, math.inf if end is None else end) - start
-            if end is None and record.alive:
-                trial = candidate.trial_id
-    alive = sum(end - start for start, end in record.sessions)
-    return {
-        "name": record.name,
-        "host": record.owner["host"],
-        "alive": record.alive,
-        "busy_seconds": busy,
-        "alive_seconds": alive,
-        "starts": len(record.sessions),
-        "trial": trial,
-    }
-
-
-def _seconds_left(search: Search, state: SearchState, num_workers: int) -> float | None:
-    if state.ended:
-        return 0.0
-    median = state.median_seconds()
-    if median is None or search.max_trials is None or not num_workers:
-        return None
-    now = time.time()
-    running = [
-        max(0.0, median - (now - trial.intervals[-1][1])) for trial in state.with_state("running")
-    ]
-    left = search.max_trials - len(state.end_order) - len(running)
-    return (sum(running) + max(0, left) * median) / num_workers
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1374,3 +1023,124 @@ def _last_complaint(log: pathlib.Path) -> str:
     lines = log.read_text(errors="replace").splitlines()
     mark = "tfmat: "
     return next((line.removeprefix(mark) for line in lines[::-1] if line.startswith(mark)), "?")
+
+
+# --------------------------------------------------------------------------------------------------
+# A search from its config file to its results: what `tfmat tune` does.
+
+
+# In a search's folder: its project of keras-tuner, once it has ended.
+KERAS_TUNER = "keras_tuner"
+
+
+def run_search(
+    base: Config,
+    search: Search,
+    *,
+    workdir: str | os.PathLike,
+    options: Options,
+    num_workers: int = 1,
+    first_worker: int = 0,
+) -> None:
+    """Runs a search, or goes on with it, to its end.
+
+    Args:
+      base, search: checked, from `load_search`.
+      workdir: folder of the search. Several machines may work on it at once, with other names of workers.
+      options: see Options.
+      num_workers: side by side on this machine; they share its cores.
+      first_worker: their names are this number and the following.
+
+    Raises:
+      InputError: the search was started with another definition; or too many trials failed.
+      Interrupted: a signal came; every trial is saved.
+    """
+    folder = make_folder(workdir)
+    claims = Claims(folder, lease=options.lease)
+    state = claims.open(base, search, dataclasses.asdict(options))
+    reporter = _Reporter(folder, first=first_worker == 0)
+    if state.ended:
+        log(f"the search in {workdir} is finished: {state.ended}")
+    else:
+        log(_beginning(search, state, workdir, num_workers))
+        names = [str(first_worker + i) for i in range(num_workers)]
+        try:
+            Supervisor(folder, names, options.lease, reporter.report).run()
+        finally:
+            reporter.report()
+    if not state.ended or not (folder / "tuning.html").exists():
+        _finish(folder)
+    _conclude(folder)
+
+
+def _finish(folder: pathlib.Path) -> None:
+    """The results; of several machines that end at once each writes them, whole."""
+    for path in write_results(folder):
+        log(f"wrote {path}")
+    state = read_state(folder)
+    if state.ended:
+        oracle_of(state).export(folder / KERAS_TUNER, state)
+        log(f"wrote {folder / KERAS_TUNER}, which keras-tuner reloads")
+
+
+def _conclude(folder: pathlib.Path) -> None:
+    summary = summarize(folder)
+    if summary.failed:
+        raise InputError(
+            f"the search ended: {summary.ended} (what it said is in {folder}/trials/*/log.txt)"
+        )
+    if summary.best is not None:
+        log(
+            f"best: trial {summary.best}, {summary.objective} {summary.best_value:.4g}; "
+            f"train with it: tfmat train --config={folder}/best.py"
+        )
+
+
+def _beginning(
+    search: Search, state: SearchState, workdir: str | os.PathLike, num_workers: int
+) -> str:
+    count = "" if search.max_trials is None else f" of {search.max_trials}"
+    done = f", {len(state.end_order)}{count} trials have ended" if state.trials else ""
+    trials = "trials" if search.max_trials is None else f"{search.max_trials} trials"
+    workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
+    verb = "going on" if state.trials else "searching"
+    return (
+        f"{verb} in {workdir}: {search.algorithm}, {trials}, {workers}{done}; "
+        f"look at it with: tfmat tune --status --workdir={workdir}"
+    )
+
+
+class _Reporter:
+    """Prints each end of a trial once, while the search goes on; only the `first` of several machines does."""
+
+    def __init__(self, folder: pathlib.Path, first: bool):
+        self._folder, self._first = folder, first
+        self._modified = 0
+        self._told = self._ended = len(read_state(folder).end_order)
+
+    def report(self) -> int:
+        """Prints what is new; returns how many trials have ended."""
+        modified = state_path(self._folder).stat().st_mtime_ns
+        if modified == self._modified:
+            return self._ended
+        self._modified = modified
+        state = read_state(self._folder)
+        self._ended = len(state.end_order)
+        new = state.end_order[self._told :]
+        self._told = self._ended
+        if new and self._first:
+            summary = summarize(self._folder, state)
+            for trial_id in new:
+                log(_line(state, trial_id, summary))
+        return self._ended
+
+
+def _line(state: SearchState, trial_id: str, summary: Summary) -> str:
+    record = state.trials[trial_id]
+    value = "" if record.value is None else f"  {summary.objective} {record.value:.4g}"
+    best = "" if summary.best is None else f"  best {summary.best_value:.4g} ({summary.best})"
+    number = state.end_order.index(trial_id) + 1
+    of = "" if summary.max_trials is None else f"/{summary.max_trials}"
+    left = "" if summary.seconds_left is None else f"  {clock_text(summary.seconds_left)} left"
+    reason = f"  ({record.reason})" if record.reason and record.value is None else ""
+    return f"{number}{of}  trial {trial_id} {record.state}{value}{reason}{best}{left}"

@@ -14,8 +14,8 @@ from tfmat.workflow.job import check_training_fits, curve_settings, make_dataset
 if TYPE_CHECKING:
     from tfmat.launch.mpirun import Host
     from tfmat.launch.slurm import Site, SlurmJob
-    from tfmat.scaling.laboratory import Run, Study
-    from tfmat.scaling.matrix import Matrix
+    from tfmat.scaling.measure import Run, Study
+    from tfmat.scaling.study import Matrix
 
 
 def scale(
@@ -32,7 +32,7 @@ def scale(
     """Measures what is missing in the study's folder, and writes its report.
 
     Args:
-      config, matrix: checked, see `tfmat.scaling.matrix`.
+      config, matrix: checked, see `tfmat.scaling.study`.
       workdir: folder of the study.
       data_dir: folder of data sets, or one data set.
       assumptions: of the report; what is not in it stays as it was.
@@ -45,8 +45,8 @@ def scale(
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
     from tfmat.launch.machine import describe_session
-    from tfmat.scaling.laboratory import check_same_study, measure_study
-    from tfmat.scaling.measurements import read_measurements
+    from tfmat.scaling.measure import check_same_study, measure_study
+    from tfmat.scaling.study import read_measurements
 
     folder = pathlib.Path(workdir)
     dataset = _dataset(config, data_dir, _num_train(matrix))
@@ -62,7 +62,7 @@ def scale(
         run = _runner(slurm, folder)
         total, failed = measure_study(study, workdir=folder, session=session, run=run)
         if read_measurements(folder).repetitions:
-            from tfmat.scaling.pages import write_scaling_report
+            from tfmat.scaling.report import write_scaling_report
 
             page, verdict = write_scaling_report(folder, assumptions)
             print(f"{verdict}\nreport: {page}")
@@ -103,8 +103,8 @@ def _study(
     slurm: Any,
     hosts: "tuple[Host, ...]",
 ) -> "Study":
-    from tfmat.scaling.laboratory import Study, local_machine, networks_and_libraries, slurm_machine
-    from tfmat.scaling.matrix import config_of_model
+    from tfmat.scaling.measure import Study, local_machine, networks_and_libraries, slurm_machine
+    from tfmat.scaling.study import config_of_model
 
     log("looking at networks and libraries")
     configs = {
@@ -125,7 +125,7 @@ def _study(
 
 
 def _runner(slurm: Any, folder: pathlib.Path) -> "Run":
-    from tfmat.scaling.laboratory import SlurmLaunches, run_locally
+    from tfmat.scaling.measure import SlurmLaunches, run_locally
 
     if slurm is None:
         return run_locally
@@ -135,8 +135,8 @@ def _runner(slurm: Any, folder: pathlib.Path) -> "Run":
 
 def _first_script(study: "Study", slurm: Any, folder: pathlib.Path) -> str:
     from tfmat.launch.slurm import job_script
-    from tfmat.scaling.laboratory import LAUNCHES, job_of
-    from tfmat.scaling.measurements import Measurements
+    from tfmat.scaling.measure import LAUNCHES, job_of
+    from tfmat.scaling.study import Measurements
 
     template, site = slurm
     first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]

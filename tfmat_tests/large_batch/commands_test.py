@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from tfmat.cli.main import main
-from tfmat.large_batch import lr_range
-from tfmat.large_batch.lr_range import read_rates, smooth
+from tfmat.large_batch import sweeps
+from tfmat.large_batch.sweeps import read_rates, smooth
 from tfmat_tests.large_batch.conftest import SMALL
 
 pytestmark = pytest.mark.pictures
@@ -160,8 +160,8 @@ def test_a_loss_that_is_no_number_from_the_start(tmp_path, data_dir, monkeypatch
         dataset = prepare_data(*given)
         return dataclasses.replace(dataset, labels=np.full_like(dataset.labels, np.nan))
 
-    prepare_data = lr_range.prepare_data
-    monkeypatch.setattr(lr_range, "prepare_data", without_labels)
+    prepare_data = sweeps.prepare_data
+    monkeypatch.setattr(sweeps, "prepare_data", without_labels)
     arguments = ["lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}"]
     assert main([*arguments, "--batches=300", "--steps=20"]) == 2
     assert "batch 300: the loss of the first step is nan" in capsys.readouterr().err

@@ -13,8 +13,7 @@ from tfmat.backends.base import Collectives
 from tfmat.cli.main import main
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError, Interrupted
-from tfmat.large_batch.landscape import LandscapeOptions, measure_landscape, read_runs
-from tfmat.large_batch.losses import pick_rows
+from tfmat.large_batch.landscape import LandscapeOptions, measure_landscape, pick_rows, read_runs
 from tfmat_tests.mpi import mpirun
 
 MEASURED = ["--points=5", "--num_curves=200", "--eigenvalues=1"]

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from tfmat.large_batch import losses
-from tfmat.large_batch.losses import (
+from tfmat.large_batch import landscape
+from tfmat.large_batch.landscape import (
     Curves,
     LossAtWeights,
     RunLoss,
@@ -168,13 +168,13 @@ def test_eigenvalues_and_trace_are_those_of_the_dense_hessian(problem, dense_hes
         total, forms = at_weights.product(problem.weights, vector)
         return total / 4, forms
 
-    values, vectors, forms = losses.largest_eigenvalues(product, problem.size, 3)
+    values, vectors, forms = landscape.largest_eigenvalues(product, problem.size, 3)
     expected = np.linalg.eigvalsh(dense_hessian)[::-1][:3]
     np.testing.assert_allclose([value.value for value in values], expected, rtol=1e-3)
     for value, each in zip(values, forms, strict=True):
         assert value.residual < 2e-3 * values[0].value
         np.testing.assert_allclose(each.mean(), value.value, rtol=1e-12)
-    found = losses.trace(product, vectors, forms, probes=200)
+    found = landscape.trace(product, vectors, forms, probes=200)
     assert abs(found.value - np.trace(dense_hessian)) < found.error
 
 
@@ -185,13 +185,13 @@ def quadratic(diagonal):
 
 def test_a_quadratic_has_its_own_eigenvalues_and_a_trace_without_error():
     diagonal = np.linspace(1.0, 40.0, 40)
-    values, vectors, forms = losses.largest_eigenvalues(quadratic(diagonal), 40, 4)
+    values, vectors, forms = landscape.largest_eigenvalues(quadratic(diagonal), 40, 4)
     np.testing.assert_allclose([v.value for v in values], [40, 39, 38, 37], rtol=1e-6)
     assert all(value.error < 1e-9 for value in values)
     # z·Dz of a diagonal matrix is its trace, whatever the signs are.
-    alone = losses.trace(quadratic(diagonal), np.zeros((40, 0)), np.zeros((0, 3)), probes=2)
+    alone = landscape.trace(quadratic(diagonal), np.zeros((40, 0)), np.zeros((0, 3)), probes=2)
     assert abs(alone.value - diagonal.sum()) < 1e-9 and alone.error < 1e-9
-    deflated = losses.trace(quadratic(diagonal), vectors, forms, probes=50)
+    deflated = landscape.trace(quadratic(diagonal), vectors, forms, probes=50)
     assert abs(deflated.value - diagonal.sum()) <= deflated.error + 1e-3
 
 
@@ -201,7 +201,7 @@ def test_the_interval_of_hutchinson_holds_the_trace_as_often_as_it_says():
     hessian = square @ square.T
     held = 0
     for seed in range(200):
-        found = losses.trace(
+        found = landscape.trace(
             lambda v: (hessian @ v, np.full(3, v @ hessian @ v)),
             np.zeros((30, 0)),
             np.zeros((0, 3)),
@@ -213,7 +213,7 @@ def test_the_interval_of_hutchinson_holds_the_trace_as_often_as_it_says():
 
 def test_steps_of_ascent_have_their_radius_and_their_direction():
     weights, gradient = some_arrays(0), _flat(some_arrays(5))
-    step = _flat(losses.ascent(gradient, weights, 0.05))
+    step = _flat(landscape.ascent(gradient, weights, 0.05))
     np.testing.assert_allclose(step, 0.05 * gradient / np.linalg.norm(gradient), rtol=1e-12)
     sizes = []
     for w in weights:
@@ -222,7 +222,7 @@ def test_steps_of_ascent_have_their_radius_and_their_direction():
             continue
         of_filters = [np.linalg.norm(w[..., output]) for output in range(w.shape[-1])]
         sizes.append(np.broadcast_to(of_filters, w.shape))
-    adaptive = _flat(losses.adaptive_ascent(gradient, weights, 0.05))
+    adaptive = _flat(landscape.adaptive_ascent(gradient, weights, 0.05))
     np.testing.assert_allclose(np.linalg.norm(adaptive / _flat(sizes)), 0.05, rtol=1e-12)
     expected = _flat(sizes) ** 2 * gradient
     np.testing.assert_allclose(
@@ -249,7 +249,7 @@ def test_the_adaptive_sharpness_stays_when_one_layer_doubles_and_the_next_halves
     plain, adaptive = [], []
     for w in (weights, scaled):
         g = gradient(w)
-        plain.append(losses.rise(loss, w, losses.ascent(g, w, 0.1)).value)
-        adaptive.append(losses.rise(loss, w, losses.adaptive_ascent(g, w, 0.1)).value)
+        plain.append(landscape.rise(loss, w, landscape.ascent(g, w, 0.1)).value)
+        adaptive.append(landscape.rise(loss, w, landscape.adaptive_ascent(g, w, 0.1)).value)
     assert adaptive[0] == pytest.approx(adaptive[1], rel=1e-12)
     assert plain[0] != pytest.approx(plain[1], rel=0.01)

@@ -11,9 +11,8 @@ from tfmat.cli.main import main
 from tfmat.cli.studies import learning_curve_lines
 from tfmat.config import load_config
 from tfmat.files import read_json, write_json
-from tfmat.large_batch.batch_sweep import at_batch
 from tfmat.large_batch.learning_curve import answers, law_of
-from tfmat.large_batch.runs import prepare_data, run_once
+from tfmat.large_batch.sweeps import prepare_data, run_once, with_keys
 
 pytestmark = pytest.mark.pictures
 
@@ -103,7 +102,9 @@ def test_the_first_curves_of_a_set_are_those_of_a_smaller_set(tmp_path, capsys):
         ("a", {"data__num_curves": 1600}),
         ("b", {"data__num_curves": 3000, "data__num_train": 1200}),
     ):
-        config = at_batch(load_config("smoke"), 400, data__num_test=40, **small, **size)
+        config = with_keys(
+            load_config("smoke"), global_batch_size=400, data__num_test=40, **small, **size
+        )
         dataset = prepare_data(config, data, 400)
         run_once(config, dataset, tmp_path / name)
         assert read_json(tmp_path / name / "config.json")["num_examples"] == 1200

@@ -10,7 +10,6 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.launch.port_guard import Neighbour, PortGuard
-from tfmat.launch.runtime import ports_setting
 
 # A connection that the filter lets in comes through with its second packet, a second later, or on a busy machine with a
 # later one; one that it does not, never.
@@ -129,13 +128,3 @@ def test_neighbours():
     other = Neighbour("elsewhere", ("10.0.0.7",))
     assert here.elsewhere([here, other, here]) == ["10.0.0.7"]
     assert not any(address.startswith("127.") for address in here.addresses)
-
-
-def test_the_setting(monkeypatch):
-    monkeypatch.delenv("TFMAT_TENSOR_PORTS", raising=False)
-    assert ports_setting() == "guarded"
-    monkeypatch.setenv("TFMAT_TENSOR_PORTS", "yes")
-    with pytest.raises(
-        InputError, match="TFMAT_TENSOR_PORTS is 'yes'; give guarded, open or refused"
-    ):
-        ports_setting()

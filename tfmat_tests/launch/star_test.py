@@ -81,16 +81,16 @@ def start(tmp_path: pathlib.Path) -> Iterator[Callable[..., Ranks]]:
 
 
 def cases(*names: str) -> list:
-    """Each for rank 0 and for the last one: of four ranks, and, under --all, of two and of eight."""
+    """Each for rank 0 and for the last one: of three ranks, and, under --all, of two and of eight."""
     return [
         pytest.param(
             size,
             name,
             culprit,
-            marks=[] if size == 4 else pytest.mark.large,
+            marks=[] if size == 3 else pytest.mark.large,
             id=f"{name}-{culprit}-of-{size}",
         )
-        for size in (4, 2, 8)
+        for size in (3, 2, 8)
         for name in names
         for culprit in (0, size - 1)
     ]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tfmat.scaling.prediction import (
+from tfmat.scaling.model import (
     ALGORITHMS,
     Link,
     expected_maximum,

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.scaling.laboratory import expand
-from tfmat.scaling.matrix import Matrix, Runs
+from tfmat.scaling.measure import expand
+from tfmat.scaling.study import Matrix, Runs
 from tfmat_tests.scaling.studies import LOCAL, study
 
 

@@ -5,14 +5,9 @@ import html.parser
 import pathlib
 import re
 
-from tfmat.scaling.measurements import (
-    Assumptions,
-    Measurements,
-    read_measurements,
-    write_measurements,
-)
-from tfmat.scaling.pages import pictures, scaling_page
-from tfmat.scaling.study import analyse
+from tfmat.scaling.model import analyse
+from tfmat.scaling.report import pictures, scaling_page
+from tfmat.scaling.study import Assumptions, Measurements, read_measurements, write_measurements
 from tfmat_tests.scaling.synthetic import Truth, study
 
 FOLDER = pathlib.Path(__file__).parent / "golden"

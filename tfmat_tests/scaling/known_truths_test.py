@@ -5,16 +5,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfmat.scaling.measurements import Assumptions, Measurements, Model, Point, Repetition
-from tfmat.scaling.prediction import (
+from tfmat.scaling.model import (
+    GOAL,
     Predictor,
     added_worker,
     amdahl_share,
+    checks,
     line_fits,
+    main_model,
     series,
     summarise,
 )
-from tfmat.scaling.study import GOAL, checks, main_model
+from tfmat.scaling.study import Assumptions, Measurements, Model, Point, Repetition
 from tfmat_tests.scaling.synthetic import Truth, study
 
 NONE = Assumptions()

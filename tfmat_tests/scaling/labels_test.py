@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from tfmat.report.figures import bars, legend_below, new_figure
-from tfmat.scaling.measurements import Labels, Measurements, Model, Point, Repetition
-from tfmat.scaling.prediction import Cost, name_among, summarise
+from tfmat.scaling.model import Cost, name_among, summarise
+from tfmat.scaling.study import Labels, Measurements, Model, Point, Repetition
 
 SMALL, LARGE = Model("default", 10, 40), Model("large", 100, 400)
 TWO = Point("horovod", 2, 150, 75, "weak", "here", SMALL, 60_000, collectives="mpi")

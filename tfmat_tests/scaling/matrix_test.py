@@ -8,10 +8,18 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.launch.mpirun import parse_hosts
-from tfmat.scaling.laboratory import TRAINING_ROUNDS_FROM, Task, Variant, expand, unavailable
-from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix, worker_counts
-from tfmat.scaling.measurements import AllReduce, Measurements, Repetition
-from tfmat.scaling.prediction import summarise
+from tfmat.scaling.measure import TRAINING_ROUNDS_FROM, Task, Variant, expand, unavailable
+from tfmat.scaling.model import summarise
+from tfmat.scaling.study import (
+    AllReduce,
+    AllReduces,
+    Matrix,
+    Measurements,
+    Repetition,
+    Runs,
+    load_matrix,
+    worker_counts,
+)
 from tfmat_tests.scaling.studies import LOCAL, points, study, write_config
 
 
@@ -253,7 +261,7 @@ def test_the_study_fits_the_machine():
         # On two processors others have two workers too; this one scales in both ways.
         and runs.global_batch_size
     ]  # fmt: skip
-    # A verdict wants two rounds at least, and an interval three (tfmat/scaling/pages.py).
+    # A verdict wants two rounds at least, and an interval three (tfmat/scaling/report.py).
     assert fitting and all((runs.rounds or matrix.rounds) >= 3 for runs in fitting)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.scaling.measurements import (
+from tfmat.scaling.study import (
     FILE,
     LeftOut,
     Session,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tfmat.scaling.measurements import AllReduce
-from tfmat.scaling.prediction import line_fits
+from tfmat.scaling.model import line_fits
+from tfmat.scaling.study import AllReduce
 
 
 def _allreduces(law: Callable[[int], float]) -> list[AllReduce]:

@@ -5,16 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfmat.scaling.measurements import (
-    AllReduce,
-    Assumptions,
-    Measurements,
-    Model,
-    read_assumptions,
-    write_assumptions,
-)
-from tfmat.scaling.prediction import (
+from tfmat.scaling.model import (
     Link,
+    analyse,
     choose,
     fastest,
     fit_network,
@@ -23,7 +16,14 @@ from tfmat.scaling.prediction import (
     reached,
     smallest_good_batch,
 )
-from tfmat.scaling.study import analyse
+from tfmat.scaling.study import (
+    AllReduce,
+    Assumptions,
+    Measurements,
+    Model,
+    read_assumptions,
+    write_assumptions,
+)
 from tfmat_tests.scaling.synthetic import MODEL, SIZES, WEIGHTS, Truth, study
 
 TRAINED = study(Truth(), workers=(2, 4), batches=(75, 150), rounds=3, trained=True)

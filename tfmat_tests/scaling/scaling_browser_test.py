@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tfmat.scaling.measurements import FILE
-from tfmat.scaling.pages import write_scaling_report
+from tfmat.scaling.report import write_scaling_report
+from tfmat.scaling.study import FILE
 from tfmat_tests.report.browser import SCREENS
 from tfmat_tests.scaling import golden
 

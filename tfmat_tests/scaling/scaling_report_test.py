@@ -11,8 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 from tfmat.cli.main import main
-from tfmat.scaling.measurements import FILE, LeftOut, Measurements, write_measurements
-from tfmat.scaling.pages import write_scaling_report
+from tfmat.scaling.report import write_scaling_report
+from tfmat.scaling.study import FILE, LeftOut, Measurements, write_measurements
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.scaling import golden
 from tfmat_tests.scaling.synthetic import Truth, study
@@ -131,7 +131,7 @@ def test_an_empty_study_has_a_page_that_says_so(tmp_path):
 
 def test_the_page_is_made_without_tensorflow():
     program = (
-        "import sys, tfmat.scaling.pages\n"
+        "import sys, tfmat.scaling.report\n"
         "assert not {'tensorflow', 'keras', 'horovod'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

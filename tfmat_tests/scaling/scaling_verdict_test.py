@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from tfmat.scaling.measurements import Assumptions
-from tfmat.scaling.pages import judge, scaling_page
-from tfmat.scaling.study import analyse
+from tfmat.scaling.model import analyse
+from tfmat.scaling.report import judge, scaling_page
+from tfmat.scaling.study import Assumptions
 from tfmat_tests.scaling.synthetic import Truth, study
 
 

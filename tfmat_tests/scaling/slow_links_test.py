@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from tfmat.scaling.matrix import Meeting, messages
-from tfmat.scaling.measurements import Assumptions, Measurements, RankUse, Repetition
-from tfmat.scaling.study import GOAL, LOSS, analyse, recommend
+from tfmat.scaling.model import GOAL, LOSS, analyse, recommend
+from tfmat.scaling.study import Assumptions, Measurements, Meeting, RankUse, Repetition, messages
 from tfmat_tests.scaling.synthetic import WEIGHTS, Truth, study
 
 # What is not in the two large kernels: all else of 153,441 numbers travels as it is.

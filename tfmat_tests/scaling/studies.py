@@ -3,13 +3,12 @@
 import pathlib
 
 from tfmat.config import default_config
-from tfmat.scaling.laboratory import Machine, Study
-from tfmat.scaling.matrix import Matrix
-from tfmat.scaling.measurements import Model
+from tfmat.scaling.measure import Machine, Study
+from tfmat.scaling.study import Matrix, Model
 
 START = """
 from tfmat.config import default_config
-from tfmat.scaling.matrix import AllReduces, Matrix, Runs
+from tfmat.scaling.study import AllReduces, Matrix, Runs
 
 
 def get_config():

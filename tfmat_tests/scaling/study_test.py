@@ -8,9 +8,9 @@ import time
 import psutil
 import pytest
 
-from tfmat.scaling.measurements import FILE, Assumptions, Measurements, is_study, read_measurements
-from tfmat.scaling.pages import judge
-from tfmat.scaling.study import analyse
+from tfmat.scaling.model import analyse
+from tfmat.scaling.report import judge
+from tfmat.scaling.study import FILE, Assumptions, Measurements, is_study, read_measurements
 from tfmat_tests import mpi
 from tfmat_tests.processes import ForkServer, Program
 from tfmat_tests.scaling.studies import write_config

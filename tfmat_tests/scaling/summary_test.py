@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.scaling.measurements import Measurements, Model, Point, Repetition
-from tfmat.scaling.prediction import added_worker, median_with_interval, series, summarise
+from tfmat.scaling.model import added_worker, median_with_interval, series, summarise
+from tfmat.scaling.study import Measurements, Model, Point, Repetition
 
 BASE = Point("single", 1, 75, 75, "weak", "here", Model("m", 10, 40), 1000)
 TWO = Point("horovod", 2, 150, 75, "weak", "here", Model("m", 10, 40), 1000, collectives="mpi")

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from tfmat.backends.options import Weight
-from tfmat.scaling.measurements import (
+from tfmat.scaling.study import (
     AllReduce,
     Measurements,
     Model,

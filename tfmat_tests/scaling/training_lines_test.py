@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.scaling.prediction import training_lines
+from tfmat.scaling.model import training_lines
 
 STEP = 0.005
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.scaling import laboratory
+from tfmat.scaling import measure
 from tfmat_tests.processes import forked_python
 from tfmat_tests.tools.conftest import TOOLS
 
@@ -61,7 +61,7 @@ def write_data(folder):
     np.save(folder / "hidden_units.npy", [125])
 
 
-def measure(rounds, folder, names):
+def measured(rounds, folder, names):
     from benchmarks import step
 
     told = {"data": str(folder), "batch_sizes": [8], "seconds": 0.01}
@@ -73,10 +73,10 @@ def measure(rounds, folder, names):
 
 
 def test_a_failing_variant_is_left_out_and_says_why(rounds, tmp_path, capsys, monkeypatch):
-    command = functools.partial(laboratory.worker_command, python=forked_python())
-    monkeypatch.setattr(laboratory, "worker_command", command)
+    command = functools.partial(measure.worker_command, python=forked_python())
+    monkeypatch.setattr(measure, "worker_command", command)
     write_data(tmp_path)
-    samples, skipped = measure(rounds, tmp_path, ["matmul", "no_such_variant"])
+    samples, skipped = measured(rounds, tmp_path, ["matmul", "no_such_variant"])
     assert [sample["variant"] for sample in samples] == ["matmul"]
     assert skipped["no_such_variant"] == "ended with status 1: KeyError: 'no_such_variant'"
     assert "no_such_variant is left out: ended with status 1" in capsys.readouterr().err
@@ -85,7 +85,7 @@ def test_a_failing_variant_is_left_out_and_says_why(rounds, tmp_path, capsys, mo
 def test_nothing_that_can_be_measured(rounds, tmp_path):
     """There is no data in the folder."""
     with pytest.raises(InputError, match=r"no variant could be measured: .*features.npy"):
-        measure(rounds, tmp_path, ["matmul"])
+        measured(rounds, tmp_path, ["matmul"])
 
 
 def test_the_other_libraries_variants_load_no_tensorflow():

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tfmat.scaling.measurements import read_measurements
+from tfmat.scaling.study import read_measurements
 from tfmat_tests import mpi
 from tfmat_tests.cluster import (
     PATIENCE,
@@ -97,7 +97,7 @@ def test_mpirun_trains_on_two_nodes_as_it_is_written(nodes, forks, tmp_path):
 # takes.
 STUDY = """
 from tfmat.config import default_config
-from tfmat.scaling.matrix import AllReduces, Matrix, Runs
+from tfmat.scaling.study import AllReduces, Matrix, Runs
 
 
 def get_config():

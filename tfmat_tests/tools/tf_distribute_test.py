@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfmat.config import default_config
-from tfmat.scaling import laboratory
+from tfmat.scaling import measure
 from tfmat_tests.processes import forked_python
 
 BATCH, WORKERS = 4, 2
@@ -43,8 +43,8 @@ def keras_losses(config, dataset, steps):
 )  # fmt: skip
 def test_a_strategy_trains_as_keras_does(part, tmp_path, monkeypatch, name):
     """All examples are the same, and so is the gradient of every batch, whoever draws it."""
-    command = functools.partial(laboratory.worker_command, python=forked_python())
-    monkeypatch.setattr(laboratory, "worker_command", command)
+    command = functools.partial(measure.worker_command, python=forked_python())
+    monkeypatch.setattr(measure, "worker_command", command)
     tf_distribute, ranks = part("tf_distribute"), part("ranks")
     dataset = ranks.make_data(tmp_path, 20)
     for path in dataset.folder.glob("shard-*"):

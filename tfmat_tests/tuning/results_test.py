@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tfmat.config import load_config
 from tfmat.tuning.definition import SearchState, TrialRecord, load_search, write_state
-from tfmat.tuning.trials import importances, record_end, summarize, write_results
+from tfmat.tuning.results import importances, record_end, summarize, write_results
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.tuning.conftest import HERE
 

@@ -10,7 +10,8 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.report.tables import best_first
 from tfmat.tuning.definition import DONE, RUNNING, SearchState, TrialRecord, load_search
-from tfmat.tuning.trials import Curve, TrialRun, hopeless, oracle_value, read_curve, trial_rows
+from tfmat.tuning.results import trial_rows
+from tfmat.tuning.trials import Curve, TrialRun, hopeless, oracle_value, read_curve
 
 
 def curve(*values: float) -> Curve:

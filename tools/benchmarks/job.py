@@ -16,7 +16,7 @@ import psutil
 from benchmarks.rounds import quantity
 from tfmat.console import log
 from tfmat.errors import InputError
-from tfmat.scaling.laboratory import end_of_log
+from tfmat.scaling.measure import end_of_log
 
 GENERATION_SECONDS, FIRST_STEP_SECONDS = 20.0, 15.0
 OVERHEAD_PERCENT = 3.0

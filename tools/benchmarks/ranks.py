@@ -13,9 +13,9 @@ from benchmarks import rounds as lab
 from tfmat.config import Config, default_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.files import as_json
-from tfmat.scaling.laboratory import Launch
+from tfmat.scaling.measure import Launch
 
-STEPS = "tfmat.scaling.step_times:measure_steps"
+STEPS = "tfmat.scaling.worker:measure_steps"
 _UNTUNED = {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
 
 
@@ -43,7 +43,7 @@ def steps_spec(
     tasks: Sequence[dict[str, int]],
     **variant: Any,
 ) -> dict[str, Any]:
-    """The spec that `tfmat.scaling.step_times` reads; see tfmat.scaling.laboratory."""
+    """The spec that `tfmat.scaling.worker` reads; see tfmat.scaling.measure."""
     whole = {"backend": "single", "workers": 1, "mesh": "", "zero_stage": 0, **variant}
     return {
         "variant": whole,

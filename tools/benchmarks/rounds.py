@@ -14,8 +14,8 @@ from rich.table import Table
 
 from tfmat.console import log
 from tfmat.errors import InputError
-from tfmat.scaling.laboratory import Answers, Launch, launch_here, measure, run_locally
-from tfmat.scaling.prediction import median_with_interval
+from tfmat.scaling.measure import Answers, Launch, launch_here, measure, run_locally
+from tfmat.scaling.model import median_with_interval
 
 Sample = dict[str, Any]
 Row = dict[str, Any]
@@ -34,19 +34,19 @@ class _Samples:
         self.skipped: dict[str, str] = {}
 
     def add(self, launch: Launch, answers: Answers) -> str:
-        """See tfmat.scaling.laboratory.Journal."""
+        """See tfmat.scaling.measure.Journal."""
         found = self._samples_of(launch, answers)
         self.samples += [{"variant": launch.name, "round": launch.round, **each} for each in found]
         return ", ".join(f"{each['batch_size']}: {each['rate']:,.0f}/s" for each in found)
 
     def leave_out(self, launch: Launch, reason: str, log: str) -> None:
-        """See tfmat.scaling.laboratory.Journal."""
+        """See tfmat.scaling.measure.Journal."""
         end = " ".join(log.strip().splitlines()[-1:])
         self.skipped[launch.name] = f"{reason}: {end}" if end else reason
 
 
 def samples_of_steps(launch: Launch, answers: Answers) -> list[Sample]:
-    """Samples of steps as `tfmat.scaling.step_times` measures them: a step takes as long as on the slowest rank."""
+    """Samples of steps as `tfmat.scaling.worker` measures them: a step takes as long as on the slowest rank."""
     found = []
     for i, task in enumerate(launch.spec["tasks"]):
         of_ranks = [answer["tasks"][i] for answer in answers]

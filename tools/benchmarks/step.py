@@ -15,7 +15,7 @@ from benchmarks import rounds as lab
 from tfmat.console import log
 from tfmat.errors import InputError
 from tfmat.launch.processes import Processes
-from tfmat.scaling.laboratory import Answers, Launch
+from tfmat.scaling.measure import Answers, Launch
 
 LEARNING_RATE = 1e-3
 LOSS_EXAMPLES = 1_000

@@ -17,7 +17,7 @@ from tfmat.config import Config, default_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import prepare_tensorflow
-from tfmat.scaling.laboratory import Answers, Launch
+from tfmat.scaling.measure import Answers, Launch
 
 VARIANTS = {
     "alone": "one worker without any parallel library",

@@ -28,48 +28,46 @@ from tfmat.report.figures import (
 )
 from tfmat.report.formatting import bytes_text, format_value, percent_text, unbroken
 from tfmat.report.pages import Finding, render_page
-from tfmat.scaling.laboratory import TRAINING_ROUNDS_FROM
-from tfmat.scaling.measurements import (
+from tfmat.scaling.measure import TRAINING_ROUNDS_FROM
+from tfmat.scaling.model import (
+    ALGORITHMS,
+    GOAL,
+    GOOD,
+    LARGER,
+    MOST_WORKERS,
+    UNRELIABLE,
+    WORTHWHILE,
+    Analysis,
+    Check,
+    Cost,
+    Estimate,
+    Forecast,
+    LineFit,
+    PointSummary,
+    Prediction,
+    StepModel,
+    Way,
+    added_worker,
+    amdahl_share,
+    analyse,
+    choose,
+    fastest,
+    last_worthwhile,
+    library_name,
+    name_among,
+    recommend,
+    ring_bytes,
+    server_bytes,
+    smallest_good_batch,
+    traffic,
+)
+from tfmat.scaling.study import (
     PARTS,
     Labels,
     read_assumptions,
     read_measurements,
     variant_name,
     write_assumptions,
-)
-from tfmat.scaling.prediction import (
-    ALGORITHMS,
-    GOOD,
-    MOST_WORKERS,
-    UNRELIABLE,
-    WORTHWHILE,
-    Cost,
-    Estimate,
-    LineFit,
-    PointSummary,
-    Prediction,
-    StepModel,
-    added_worker,
-    amdahl_share,
-    choose,
-    fastest,
-    last_worthwhile,
-    library_name,
-    name_among,
-    ring_bytes,
-    server_bytes,
-    smallest_good_batch,
-)
-from tfmat.scaling.study import (
-    GOAL,
-    LARGER,
-    Analysis,
-    Check,
-    Forecast,
-    Way,
-    analyse,
-    recommend,
-    traffic,
 )
 
 # --------------------------------------------------------------------------------------------------

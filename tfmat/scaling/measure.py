@@ -37,28 +37,26 @@ from tfmat.files import (
 from tfmat.launch.mpirun import AS_ROOT, Host, count_ranks, end_with_parent, mpirun_command
 from tfmat.launch.processes import Processes
 from tfmat.launch.slurm import ENDED, Site, SlurmJob, cancel, job_script, job_states, submit
-from tfmat.scaling.matrix import (
+from tfmat.scaling.study import (
     COLLECTIVES,
     EXCHANGING,
-    AllReduces,
-    Matrix,
-    Runs,
-    config_of_model,
-    with_exchange,
-)
-from tfmat.scaling.measurements import (
     AllReduce,
+    AllReduces,
     LeftOut,
+    Matrix,
     Measurements,
     Model,
     Point,
     RankUse,
     Repetition,
+    Runs,
     Session,
     TrainingLine,
     add_measurements,
+    config_of_model,
     is_study,
     read_measurements,
+    with_exchange,
 )
 from tfmat.scaling.worker import SPEC, answer_file
 
@@ -760,8 +758,8 @@ def _filled(hosts: tuple[Host, ...], processes: int) -> tuple[Host, ...]:
 def _program(variant: Variant) -> str:
     """What the processes call: see worker.py."""
     if variant.kind == "allreduce":
-        return "tfmat.scaling.step_times:measure_sums"
-    return f"tfmat.scaling.step_times:measure_{variant.kind}"
+        return "tfmat.scaling.worker:measure_sums"
+    return f"tfmat.scaling.worker:measure_{variant.kind}"
 
 
 def _environment(variant: Variant) -> dict[str, str]:
@@ -796,7 +794,7 @@ def networks_and_libraries(
     Raises:
       InputError: TensorFlow cannot be loaded, or a model cannot be built.
     """
-    program = "tfmat.scaling.laboratory:describe"
+    program = "tfmat.scaling.measure:describe"
     launch = launch_here("networks", 0, folder, program, models=models, num_outputs=num_outputs)
     try:
         (found,) = run_alone(launch)

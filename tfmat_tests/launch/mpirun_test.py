@@ -1,6 +1,8 @@
-"""Hosts as mpirun takes them, and the agent that reaches them."""
+"""Hosts as mpirun takes them, the agent that reaches them, and what a run records of its losses."""
 
+import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,8 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.launch.mpirun import (
+    FILE,
+    History,
     Host,
     agent_command,
     count_ranks,
@@ -48,17 +52,20 @@ def test_the_agent_is_the_one_that_mpirun_takes(tmp_path):
 def test_hosts_that_answer_and_hosts_that_do_not(tmp_path, monkeypatch):
     need_mpirun()
     agent = tmp_path / "agent"
+    # In place of ssh: another "host" is this machine, one without the folder, and one without Open MPI's daemon.
     agent.write_text(
-        '#!/bin/sh\nhost=$1; shift\n[ $host != gone ] || exit 255\n[ $host != bare ] || cd /\n'
+        '#!/bin/sh\nhost=$1; shift\ncase "$host $*" in gone*) exit 255;; no_mpi*orted*) exit 127;; esac\n'
         '[ $host != bare ] || set -- "test -d /no/such/folder"\nexec sh -c "$*"\n'
-    )  # fmt: skip
+    )
     agent.chmod(0o755)
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(agent))
-    there, gone, bare = Host("there"), Host("gone", 2), Host("bare")
-    missing = missing_hosts((Host("localhost", 2), there, gone, bare))
+    there, gone, bare, no_mpi = Host("there"), Host("gone", 2), Host("bare"), Host("no_mpi", 2)
+    missing = missing_hosts((Host("localhost", 2), there, gone, bare, no_mpi))
     assert missing == {
         gone: f"{agent} ended with status 255",
         bare: f"it has no folder {os.getcwd()} or no {sys.executable}",
+        # It would end every start, so that the others never went on.
+        no_mpi: "it answers, but mpirun starts nothing on it",
     }
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "no-such-program")
     assert missing_hosts((there,)) == {there: "there is no no-such-program to reach it by"}
@@ -76,22 +83,6 @@ def test_the_command_line_of_mpirun():
         "mpirun -np 3 -H a:2,b:1 --bind-to none --map-by slot "
         "-x NCCL_DEBUG -x PATH -x TFMAT_WORKER_TIMEOUT tfmat train"
     )
-
-
-def test_a_host_on_which_mpirun_starts_nothing(tmp_path, monkeypatch):
-    """It would end every start, so that the others never went on."""
-    need_mpirun()
-    agent = tmp_path / "agent"
-    # In place of ssh: another "host" is this machine, one of them without Open MPI.
-    agent.write_text(
-        '#!/bin/sh\nhost=$1; shift\ncase "$host $*" in bare*orted*) exit 127;; esac\nexec sh -c "$*"\n'
-    )
-    agent.chmod(0o755)
-    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(agent))
-    bare = Host("bare", 2)
-    assert missing_hosts((Host("whole"), bare)) == {
-        bare: "it answers, but mpirun starts nothing on it"
-    }
 
 
 def test_a_host_that_never_answers_leaves_no_process(tmp_path, monkeypatch):
@@ -144,3 +135,12 @@ def test_ranks_save_where_their_supervisor_was_killed(tmp_path):
         supervisor.wait()
     wait_for(lambda: not is_running(number.read_text()))
     assert sorted(path.name for path in tmp_path.glob("saved-*")) == ["saved-0", "saved-1"]
+
+
+def test_the_line_and_the_file_say_the_same_ratio(tmp_path: pathlib.Path) -> None:
+    """Rounded twice, 0.64752 would be 0.6475 and then 0.647 in the one, and 0.648 in the other."""
+    history = History(tmp_path)
+    history.count(100_000.0, 64_752.0)
+    written = json.loads((tmp_path / FILE).read_text("utf-8"))
+    assert written["ettr"] == 0.6475
+    assert f"effective training time ratio (ETTR) {written['ettr']:.3f};" in history.summary()

@@ -1,13 +1,74 @@
-"""Job scripts without a SLURM: text against recorded files, and what cannot be a job."""
+"""Site files, and job scripts against recorded ones, without a SLURM."""
 
 import dataclasses
 import pathlib
+import re
 import subprocess
 
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.slurm import Site, SlurmJob, job_script, job_states, limit_seconds, submit
+from tfmat.launch.slurm import (
+    Site,
+    SlurmJob,
+    job_script,
+    limit_seconds,
+    read_site,
+)
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "slurm.md"
+
+
+def test_without_a_file_a_site_wants_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert read_site() == Site()
+
+
+def test_the_users_own_file_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "tfmat").mkdir()
+    (tmp_path / "tfmat" / "site.toml").write_text(
+        'account = "mechanics"\n[environment]\nTHREADS = 4\n'
+    )
+    assert read_site() == Site(account="mechanics", environment={"THREADS": "4"})
+
+
+def test_the_example_in_the_docs_has_all_keys(tmp_path):
+    (example,) = re.findall(r"```toml\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "site.toml").write_text(example)
+    site = read_site(tmp_path / "site.toml")
+    untold = {name for name, value in vars(Site()).items() if f"{name} = " not in example}
+    assert untold == {"environment"} and site.environment
+    assert site.modules == ("gcc/13", "openmpi/4.1") and site.gpus_per_node == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("module = []", "unknown key 'module'; did you mean 'modules'?"),
+        ('modules = "gcc"', "modules is 'gcc'; give a list of texts"),
+        ("offline = 1", "offline is 1; give true or false"),
+        ("gpus_per_node = 0", "gpus_per_node is 0; give a whole number from 1"),
+        ("gpus_per_node = true", "gpus_per_node is True; give a whole number from 1"),
+        ("memory = 16", "memory is 16; give a text"),
+        ("environment = 3", "environment is 3; give a table"),
+        ('environment = {"A B" = 1}', "give a table of NAME = VALUE"),
+        ('launcher = "ssh"', "launcher is 'ssh'; valid: srun, mpirun"),
+        ("local_disk = '\"; rm'", "give a plain path"),
+        ("modules = [", "is not valid TOML"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, text, message):
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_site(tmp_path / "site.toml")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="No such file or directory; docs/slurm.md has one"):
+        read_site(tmp_path / "site.toml")
+
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 TRAIN = ("/venv/bin/python", "-P", "-m", "tfmat", "train", "--config=my configs/a.py")
@@ -66,15 +127,10 @@ def recorded(name):
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_script_is_as_recorded(name):
-    assert job_script(*JOBS[name]) == "".join(recorded(f"{name}.sh"))
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_bash_can_read_the_script(name):
-    done = subprocess.run(
-        ["bash", "-n"], input=job_script(*JOBS[name]), text=True, capture_output=True
-    )
+def test_the_script_is_as_recorded_and_bash_can_read_it(name):
+    script = job_script(*JOBS[name])
+    assert script == "".join(recorded(f"{name}.sh"))
+    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -132,12 +188,3 @@ def test_what_no_cluster_can_run_is_one_line(changes, message):
 )  # fmt: skip
 def test_time_limits(text, seconds):
     assert limit_seconds(text) == seconds
-
-
-def test_without_slurm_one_line_says_so(tmp_path, monkeypatch):
-    (tmp_path / "job.sh").write_text("#!/bin/bash\n")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="there is no sbatch on this machine; use a login node"):
-        submit(tmp_path / "job.sh")
-    with pytest.raises(InputError, match="there is no squeue"):
-        job_states(["1"])

@@ -5,7 +5,7 @@ import pathlib
 
 from tfmat.errors import InputError
 from tfmat.files import write_json
-from tfmat.scaling.laboratory import Launch, measure, run_locally
+from tfmat.scaling.measure import Launch, measure, run_locally
 from tfmat.scaling.worker import answer_file
 
 

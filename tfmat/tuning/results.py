@@ -1,0 +1,375 @@
+"""Where a search stands, and what it leaves for people: best.py, trials.csv, TensorBoard's HParams, a page."""
+
+import dataclasses
+import math
+import os
+import pathlib
+import time
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from tfmat.errors import InputError
+from tfmat.files import (
+    check_json,
+    read_json,
+    spreadsheet_text,
+    write_text,
+)
+from tfmat.tuning.definition import (
+    DIVERGED,
+    DONE,
+    STATES,
+    STOPPED,
+    Choice,
+    Search,
+    SearchState,
+    TrialRecord,
+    config_text,
+    read_state,
+    value_text,
+)
+from tfmat.tuning.lock import (
+    Owner,
+    is_dead,
+    is_here,
+)
+
+if TYPE_CHECKING:
+    pass
+
+# With fewer a forest says nothing.
+FEWEST_TRIALS = 8
+
+
+_TREES = 128
+
+
+def record_end(workdir: pathlib.Path, trial_id: str) -> None:
+    """What is written as soon as a trial has ended: its HParams, and best.py where it is the best."""
+    state = read_state(workdir)
+    write_hparams(workdir, state, state.trials[trial_id])
+    best = state.best()
+    if best is not None and best.trial_id == trial_id:
+        write_best(workdir, state)
+
+
+def write_results(workdir: str | os.PathLike) -> list[pathlib.Path]:
+    """Writes best.py, trials.csv and tuning.html from search.json; returns their paths. At any time."""
+    folder = pathlib.Path(workdir)
+    state = read_state(folder)
+    written = [write_csv(folder, state), _write_page(folder, state)]
+    return [*write_best(folder, state), *written]
+
+
+def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
+    """The best trial's config, that `tfmat train --config` takes; nothing before a trial is done."""
+    best = state.best()
+    if best is None:
+        return []
+    search = Search.from_json(state.definition)
+    path = workdir / "best.py"
+    title = (
+        f"Trial {best.trial_id}, the best of {len(state.end_order)} trials: {search.objective} {best.value:.4g}.\n\n"
+        f"    tfmat train --config={path}\n"
+    )
+    write_text(path, config_text(state.base, search.config_values(best.values), title))
+    return [path]
+
+
+def trial_rows(state: SearchState) -> list[dict[str, Any]]:
+    """One row a trial, in the order of their start: what the CSV and the page show."""
+    search = Search.from_json(state.definition)
+    return [
+        {
+            "trial": record.trial_id,
+            "state": record.state,
+            search.objective: record.value,
+            **_shown(search, record),
+            "fraction": record.fraction,
+            "seconds": round(seconds_of(record), 1),
+            "started": record.intervals[0][1] if record.intervals else None,
+            "worker": record.worker,
+            "times_lost": record.lost,
+            "folder": f"trials/{record.folder}",
+            "reason": record.reason,
+        }
+        for record in state.trials.values()
+    ]
+
+
+def _shown(search: Search, record: TrialRecord) -> dict[str, Any]:
+    """A trial's values, tuples as text."""
+    values = search.config_values(record.values)
+    return {n: value_text(v) if isinstance(v, tuple) else v for n, v in values.items()}
+
+
+def seconds_of(record: TrialRecord) -> float:
+    """How long a trial has run, over all its workers."""
+    now = time.time()
+    return sum((now if end is None else end) - start for _, start, end in record.intervals)
+
+
+def write_csv(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
+    """`trials.csv`: one row a trial."""
+    import pandas as pd
+
+    search = Search.from_json(state.definition)
+    first = ["trial", "state", search.objective, *search.space]
+    table = pd.DataFrame(trial_rows(state))
+    if len(table):
+        table = table.reindex(columns=[*first, *(c for c in table.columns if c not in first)])
+        table["started"] = pd.to_datetime(table["started"], unit="s", utc=True).dt.floor("s")
+    path = workdir / "trials.csv"
+    write_text(path, spreadsheet_text(table))
+    return path
+
+
+def write_hparams(workdir: pathlib.Path, state: SearchState, record: TrialRecord) -> None:
+    """One event file for TensorBoard's HParams page: `tensorboard --logdir=WORKDIR/tensorboard`."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.plugins.hparams import api_pb2, summary_v2
+    from tensorboard.plugins.hparams.summary import session_end_pb
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    search = Search.from_json(state.definition)
+    folder = workdir / "tensorboard" / record.trial_id
+    writer = EventFileWriter(str(folder))
+    now = time.time()
+    start = record.intervals[0][1] if record.intervals else now
+    summaries = [
+        summary_v2.hparams_config_pb(
+            hparams=[summary_v2.HParam(name) for name in search.space],
+            metrics=[summary_v2.Metric(search.objective)],
+        ),
+        summary_v2.hparams_pb(
+            _shown(search, record), trial_id=record.trial_id, start_time_secs=start
+        ),
+        session_end_pb(
+            api_pb2.STATUS_SUCCESS if record.value is not None else api_pb2.STATUS_FAILURE
+        ),
+    ]
+    if record.value is not None:
+        metric = summary_pb2.Summary.Value(tag=search.objective, simple_value=record.value)
+        summaries.append(summary_pb2.Summary(value=[metric]))
+    for summary in summaries:
+        # TensorBoard's protocol buffers and TensorFlow's, which HParams takes where it finds them, differ in name only.
+        own = summary_pb2.Summary.FromString(summary.SerializeToString())
+        writer.add_event(event_pb2.Event(wall_time=now, step=0, summary=own))
+    writer.close()
+
+
+def _write_page(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
+    from tfmat.report.pages import write_tuning_report
+
+    search = Search.from_json(state.definition)
+    try:
+        weights = importances(search, state)
+    except InputError:
+        weights = {}
+    return write_tuning_report(
+        workdir, summarize(workdir, state).to_json(), trial_rows(state), search.scales(), weights
+    )
+
+
+def importances(search: Search, state: SearchState) -> dict[str, float]:
+    """Hyper-parameter -> its share of what they all explain, largest first; {} with too few trials.
+
+    The mean decrease in impurity of a random forest (Breiman, Machine Learning 45, 2001) that predicts what the oracle
+    was told: the logarithm of the objective for losses. A hyper-parameter that does not exist for a trial has the
+    middle of its range there; words are split into one column each, whose shares are added.
+    """
+    trials = [t for t in state.with_state(DONE, STOPPED, DIVERGED) if t.oracle_value is not None]
+    trials = [t for t in trials if t.fraction == max(other.fraction for other in trials)]
+    targets = np.array([trial.oracle_value for trial in trials], float)
+    if len(trials) < FEWEST_TRIALS or np.ptp(targets) == 0:
+        return {}
+    from sklearn.ensemble import RandomForestRegressor
+
+    columns, owners = [], []
+    for name in search.space:
+        for column in _columns(search, name, [trial.values.get(name) for trial in trials]):
+            columns.append(column)
+            owners.append(name)
+    forest = RandomForestRegressor(_TREES, min_samples_leaf=2, random_state=0)
+    forest.fit(np.stack(columns, axis=1), targets)
+    shares = dict.fromkeys(search.space, 0.0)
+    for owner, share in zip(owners, forest.feature_importances_, strict=True):
+        shares[owner] += float(share)
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _columns(search: Search, name: str, values: list) -> list[np.ndarray]:
+    """One column of numbers, or one a word: [trials] each."""
+    parameter = search.space[name]
+    if isinstance(parameter, Choice) and isinstance(parameter.keys[0], str):
+        return [np.array([value == key for value in values], float) for key in parameter.keys]
+    known = [float(value) for value in values if value is not None]
+    middle = float(np.median(known)) if known else 0.0
+    return [np.array([middle if value is None else float(value) for value in values])]
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerRecord:
+    """One name.
+
+    Attributes:
+      name: such as `0`.
+      owner: the process that works under it, or did last.
+      alive: as far as can be told from here.
+      sessions: (start, end) of each process of that name, seconds since 1970.
+    """
+
+    name: str
+    owner: Owner
+    alive: bool
+    sessions: list[tuple[float, float]]
+
+
+def read_workers(workdir: pathlib.Path, lease: float) -> list[WorkerRecord]:
+    """All names that ever worked on a search."""
+    records = []
+    for path in sorted((workdir / "workers").glob("*.json")):
+        owner, sessions = read_worker(path)
+        if is_here(owner):
+            alive = not is_dead(owner)
+        else:
+            alive = time.time() - path.stat().st_mtime < lease
+        if alive:
+            sessions[-1] = (sessions[-1][0], time.time())
+        records.append(WorkerRecord(path.stem, owner, alive, sessions))
+    return records
+
+
+class _Content(TypedDict):
+    owner: Owner
+    sessions: list[tuple[float, float]]
+
+
+def read_worker(path: pathlib.Path) -> tuple[Owner, list[tuple[float, float]]]:
+    """A worker's owner and sessions; the last one ends with its last sign of life."""
+    content: _Content = check_json(read_json(path), _Content, path)
+    owner, sessions = content["owner"], content["sessions"]
+    if not sessions or not {"host", "pid"} <= owner.keys():
+        raise InputError(
+            f"{path} is damaged: no session or owner; remove it once that worker ended"
+        )
+    start = sessions[-1][0]
+    sessions[-1] = (start, max(path.stat().st_mtime, start))
+    return owner, sessions
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A search in a few numbers.
+
+    Attributes:
+      name: of the search's folder.
+      algorithm, objective, direction, seeds, train_for: what it does.
+      counts: state -> number of trials.
+      max_trials: how many there are to be; None where only the oracle knows.
+      ended: why no further trial starts, or "".
+      failed: it ended because too many trials failed.
+      best, best_value: id and value of the best trial, None before there is one.
+      median_seconds: how long a trial takes.
+      seconds_left: estimate; None where there is nothing to go by.
+      seconds: from the first trial's start to the last one's end, or to now.
+      workers: name, alive, busy_seconds, alive_seconds, trial of each.
+      utilization: share of the workers' lives in which they ran trials; None before there is any.
+    """
+
+    name: str
+    algorithm: str
+    objective: str
+    direction: str
+    seeds: int
+    train_for: str
+    counts: dict[str, int]
+    max_trials: int | None
+    ended: str
+    failed: bool
+    best: str | None
+    best_value: float | None
+    median_seconds: float | None
+    seconds_left: float | None
+    seconds: float
+    workers: list[dict[str, Any]]
+    utilization: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain values."""
+        return dataclasses.asdict(self)
+
+
+def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> Summary:
+    """The summary of a search's folder; needs no lock.
+
+    Raises:
+      InputError: there is no search in it.
+    """
+    folder = pathlib.Path(workdir)
+    state = state or read_state(folder)
+    search = Search.from_json(state.definition)
+    names = read_workers(folder, float(state.options.get("lease", 60.0)))
+    workers = [_worker(state, record) for record in names]
+    best, alive_seconds = state.best(), sum(worker["alive_seconds"] for worker in workers)
+    busy_seconds = sum(worker["busy_seconds"] for worker in workers)
+    intervals = [interval for trial in state.trials.values() for interval in trial.intervals]
+    starts = [start for _, start, _ in intervals]
+    ends = [time.time() if end is None else end for _, _, end in intervals]
+    return Summary(
+        name=folder.resolve().name,
+        algorithm=search.algorithm,
+        objective=search.objective,
+        direction=search.direction,
+        seeds=search.seeds,
+        train_for=state.base["train_for"],
+        counts={name: len(state.with_state(name)) for name in STATES},
+        max_trials=search.max_trials,
+        ended=state.ended,
+        failed=state.failed,
+        best=best.trial_id if best else None,
+        best_value=best.value if best else None,
+        median_seconds=state.median_seconds(),
+        seconds_left=_seconds_left(search, state, sum(worker["alive"] for worker in workers)),
+        seconds=max(ends) - min(starts) if starts else 0.0,
+        workers=workers,
+        utilization=busy_seconds / alive_seconds if alive_seconds > 0 else None,
+    )
+
+
+def _worker(state: SearchState, record: WorkerRecord) -> dict[str, Any]:
+    busy, trial = 0.0, ""
+    for candidate in state.trials.values():
+        for worker, start, end in candidate.intervals:
+            if worker != record.name:
+                continue
+            # A worker that was killed cannot say when: its trial's time ends with its own.
+            last = next((e for s, e in record.sessions if s <= start <= e), start)
+            busy += min(last, math.inf if end is None else end) - start
+            if end is None and record.alive:
+                trial = candidate.trial_id
+    alive = sum(end - start for start, end in record.sessions)
+    return {
+        "name": record.name,
+        "host": record.owner["host"],
+        "alive": record.alive,
+        "busy_seconds": busy,
+        "alive_seconds": alive,
+        "starts": len(record.sessions),
+        "trial": trial,
+    }
+
+
+def _seconds_left(search: Search, state: SearchState, num_workers: int) -> float | None:
+    if state.ended:
+        return 0.0
+    median = state.median_seconds()
+    if median is None or search.max_trials is None or not num_workers:
+        return None
+    now = time.time()
+    running = [
+        max(0.0, median - (now - trial.intervals[-1][1])) for trial in state.with_state("running")
+    ]
+    left = search.max_trials - len(state.end_order) - len(running)
+    return (sum(running) + max(0, left) * median) / num_workers
