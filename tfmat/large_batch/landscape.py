@@ -58,11 +58,11 @@ def filters(array: NDArray) -> NDArray:
 
 
 def filter_normalised(direction: Sequence[NDArray], weights: Sequence[NDArray]) -> Weights:
-    """The direction with each filter as long as that of the weights.
+    """The direction with each filter as long as the weights' own.
 
-    A filter is what feeds one output: of a convolution's kernel [points, channels, filters] and of a dense layer's
-    [inputs, units] a slice along the last axis. Biases, and scales and shifts of normalisation layers, which have one
-    axis, do not move (zero), as in the authors' figures.
+    A filter feeds one output: of a convolution's kernel [points, channels, filters] and of a dense layer's [inputs,
+    units] a slice along the last axis. Biases, and scales and shifts of normalisation layers, which have one axis, do
+    not move (zero), as in the authors' figures.
 
     Args:
       direction: arrays of the shapes of `weights`.
@@ -109,7 +109,7 @@ def orthogonal(direction: Sequence[NDArray], others: Sequence[Sequence[NDArray]]
                 square = np.sum(along**2, axis=0)
                 share = np.sum(columns * along, axis=0) / np.where(square > 0, square, 1.0)
                 columns = columns - along * share
-            # What rounding leaves of a filter that lay along the others is no direction.
+            # The rounding that is left of a filter along the others is no direction.
             rest = np.linalg.norm(columns, axis=0)
             columns = np.where(rest > 1e-6 * length, columns, 0.0)
             d = columns.reshape(d.shape)
@@ -201,8 +201,8 @@ class EndedRun:
 class RunLoss:
     """The loss of a network, as a run of the main job trains it: a function of weights, other state, and examples.
 
-    Layers with moving statistics or dropout are in inference mode. What a run adds to its loss (`auxiliary_loss`) is in
-    it; decoupled weight decay belongs to the optimizer, and is not.
+    Layers with moving statistics or dropout are in inference mode. The auxiliary loss of a run is in it; decoupled
+    weight decay belongs to the optimizer, and is not.
 
     Args:
       model: the network, or its part behind a front without weights (`parted`).
@@ -235,7 +235,7 @@ class RunLoss:
         from tfmat.backends.losses import per_example_mean
 
         outputs, _ = self.model.stateless_call(list(weights), list(others), x, training=False)
-        # A loss may call a layer of the model, as that of a density does.
+        # A loss may call a layer of the model, as the loss of a density does.
         scope = zip(self.model.trainable_variables, weights, strict=True)
         with keras.StatelessScope(scope):
             losses = [per_example_mean(function(y, outputs)) for function in self._functions]
@@ -244,7 +244,7 @@ class RunLoss:
 
 @contextlib.contextmanager
 def float_type(name: str) -> Iterator[None]:
-    """What Keras makes inside is of this type: float32 or float64."""
+    """Keras makes variables and layers of this type inside: float32 or float64."""
     import keras
 
     before = keras.config.floatx(), keras.config.dtype_policy()
@@ -454,10 +454,10 @@ def _flat(tensors: Sequence[Any]) -> NDArray:
 # How sharp a minimum is: the Hessian's largest eigenvalues and trace, and how far the loss rises nearby.
 
 
-# Of a vector [numbers]: the product with the Hessian of the mean loss, and [blocks] the quadratic form of each block.
+# A vector [numbers] -> the product with the Hessian of the mean loss, and [blocks] the quadratic form of each block.
 Product = Callable[[NDArray], tuple[NDArray, NDArray]]
 
-# Of eigenvalues, relative: further digits would be below what another sample of curves changes.
+# Relative tolerance of eigenvalues: further digits would be below what another sample of curves changes.
 _TOLERANCE = 1e-3
 _LEVEL = 0.95
 
@@ -498,7 +498,7 @@ def largest_eigenvalues(
 ) -> tuple[list[Measured], NDArray, NDArray]:
     """The Hessian's algebraically largest eigenvalues, by the Lanczos method of scipy (ARPACK).
 
-    The interval of an eigenvalue λ = v·Hv is that of the blocks' quadratic forms v·Hv: how λ changes with the sample to
+    The interval of an eigenvalue λ = v·Hv comes from the blocks' quadratic forms v·Hv. So λ changes with the sample to
     first order, in which the eigenvector stands still (Magnus 1985).
 
     Args:
@@ -566,8 +566,8 @@ def ascent(gradient: NDArray, weights: Sequence[NDArray], rho: float) -> Weights
 def adaptive_ascent(gradient: NDArray, weights: Sequence[NDArray], rho: float) -> Weights:
     """ρ T²g / |Tg|: the same with distances relative to the weights' own size (Kwon et al. 2021, arXiv:2102.11600).
 
-    T is the norm of a weight's filter, or the absolute value of a bias: scales that leave the network's function as it
-    is, such as one layer times two and the next one halved, leave this measure as it is too.
+    T is the norm of a weight's filter, or the absolute value of a bias. Scales that do not change the network's
+    function, such as one layer times two and the next one halved, do not change this measure either.
     """
     sizes = np.concatenate([_sizes(w).ravel() for w in weights])
     length = float(np.linalg.norm(sizes * gradient)) or 1.0
@@ -596,7 +596,7 @@ def rise(
 
 
 # --------------------------------------------------------------------------------------------------
-# What a landscape is made of: the weights that are asked about, the directions, and the losses there.
+# The parts of a landscape: the weights that are asked about, the directions, and the losses there.
 
 
 PARTS = ("train", "test")
@@ -604,7 +604,7 @@ PARTS = ("train", "test")
 
 @dataclasses.dataclass(frozen=True)
 class LandscapeOptions:
-    """What is measured.
+    """The settings of a landscape.
 
     Attributes:
       num_curves: of each part of the data set.
@@ -732,7 +732,7 @@ def build_field(
 def _of_part(
     model: "keras.Model", trained: "keras.Model", minimum: tuple[Weights, Weights], run: EndedRun
 ) -> tuple[Weights, Weights]:
-    """The numbers of the whole network as those of its trained part, in this precision."""
+    """The numbers of the whole network as numbers of its trained part, in this precision."""
     for variables, arrays in zip(
         (model.trainable_variables, model.non_trainable_variables), minimum, strict=True
     ):
@@ -750,7 +750,7 @@ def _of_part(
 
 
 # --------------------------------------------------------------------------------------------------
-# What a landscape becomes for people: pictures, tables in CSV and as text.
+# A landscape for people: pictures, tables in CSV and as text.
 
 
 _LEVELS = 24
@@ -776,7 +776,7 @@ def surface_table(content: Mapping[str, Any]) -> pd.DataFrame:
 def comparison_table(contents: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """A row a run, by batch, with the columns COLUMNS: losses and curvature at the minimum.
 
-    Errors of losses are standard errors, those of the others half the width of 95 % intervals.
+    Errors of losses are standard errors, errors of the others half the width of 95 % intervals.
     """
     rows = []
     for content in contents:
@@ -923,7 +923,7 @@ def _logarithmic_if_positive(panel: Axes, content: Mapping[str, Any]) -> None:
 
 
 def describe_landscape(content: Mapping[str, Any]) -> str:
-    """What was found, as text: losses at the minimum, curvature with its intervals, the barrier between two minima."""
+    """The findings as text: losses at the minimum, curvature with its intervals, the barrier between two minima."""
     settings, loss, (j, i) = content["settings"], content["loss"], origin(content)
     lines = []
     if settings["kind"] == "between":
@@ -960,7 +960,7 @@ def _with_error(estimate: Mapping[str, float]) -> str:
 # --------------------------------------------------------------------------------------------------
 # The shape of the loss around a run's minimum, and between two: surfaces, curvature, sharpness; landscape.json.
 #
-# What is done is kept in landscape.unfinished.json, row by row, so that a call that was stopped goes on.
+# Finished rows are kept in landscape.unfinished.json, so that a call that was stopped goes on.
 
 
 FORMAT = 1
@@ -1012,7 +1012,7 @@ def measure_landscape(
     progress: Progress | None = None,
     stopped: Callable[[], int] = lambda: 0,
 ) -> dict[str, Any]:
-    """The landscape around one run's minimum, or between those of two; every rank calls it.
+    """The landscape around one run's minimum, or between two minima; every rank calls it.
 
     Args:
       runs: one or two, from `read_runs`.
@@ -1066,7 +1066,7 @@ def _settings(
     options: LandscapeOptions,
     minima: Sequence[tuple[Weights, Weights]],
 ) -> dict[str, Any]:
-    """What the numbers depend on, and what a reader wants to know of the runs."""
+    """The settings of the numbers, and facts about the runs for a reader."""
     digests = []
     for minimum in minima:
         digest = hashlib.blake2b(digest_size=16)
@@ -1085,7 +1085,7 @@ def _settings(
 
 
 class _Kept:
-    """What is done already: in landscape.json as a whole, or in landscape.unfinished.json part by part.
+    """The finished part: in landscape.json as a whole, or in landscape.unfinished.json part by part.
 
     Attributes:
       whole: the finished file's content, where it is of these settings.
@@ -1116,7 +1116,7 @@ class _Kept:
         return found[0], (found[1] or {}).get("parts", {})
 
     def once(self, name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What `measure` gives, on every rank the same; measured once, and kept."""
+        """The result of `measure`, on every rank the same; measured once, and kept."""
         if name not in self._parts:
             self._parts[name] = as_json(measure())
             if self._collectives.rank == 0:

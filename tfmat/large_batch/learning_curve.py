@@ -48,10 +48,10 @@ FEWEST_SIZES, FEWEST_NETWORKS = 4, 3
 _EXPONENTS = (0.05, 4.0)
 # Times the lowest and the highest error found, for the limit and for each term at the middle of the sizes.
 _LEAST, _MOST = 1e-3, 10.0
-# What is known before any run is seen, as if from one more: seeds differ by some per cent.
+# Scatter of seeds before any run is seen, as if from one more run: seeds differ by some per cent.
 _USUAL_SCATTER, _RUNS_KNOWN = 0.05, 1
 _CONFIDENCE = 0.9
-# Of the sampler: its intervals held the truth as often as they say (see the tests).
+# Settings of the sampler: its intervals held the truth as often as they say (see the tests).
 _WALKERS_A_NUMBER, _ROUNDS, _SETTLING, _KEPT_OF = 80, 600, 100, 5
 
 
@@ -120,7 +120,7 @@ class PowerLaw:
         return np.asarray(self.floor + np.exp(self.laws[:, 0]))
 
     def _term(self, which: int, size: float) -> Array:
-        """What examples (0) or parameters (1) leave, [laws]; a law of one network has no second term."""
+        """The error that examples (0) or parameters (1) leave, [laws]; a law of one network has no second term."""
         if self.laws.shape[1] < 3 + 2 * which:
             return np.zeros(len(self.laws))
         log_factor, log_exponent = self.laws.T[1 + 2 * which], self.laws.T[2 + 2 * which]
@@ -394,7 +394,7 @@ def law_of(points: Sequence[dict[str, Any]], name: str, quantity: str) -> PowerL
 def answers(
     law: PowerLaw, points: Sequence[dict[str, Any]], name: str, wanted: float, size_of: SizeOf
 ) -> dict[str, Any]:
-    """What the law of one parameter says; every estimate has `value`, `low` and `high` (90 %), None for infinity.
+    """The law of one parameter; every estimate has `value`, `low` and `high` (90 %), None for infinity.
 
     Returns:
       `alpha`, `beta` (None with one network), `misfit` (root mean square of the logarithms), `falls` (whether the

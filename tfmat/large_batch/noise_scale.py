@@ -47,7 +47,7 @@ _BAND = (5.0, 95.0)  # percentiles
 
 @dataclasses.dataclass(frozen=True)
 class NoiseScale:
-    """What was found at one set of weights.
+    """The noise scale at one set of weights.
 
     Attributes:
       squared_gradient: |G|², of the loss over all examples.
@@ -222,7 +222,7 @@ def _draw_trade_off(panel: Axes, scale: NoiseScale, batch_size: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NoiseOfRun:
-    """What `noise_scale_of_run` returns.
+    """The answer of `noise_scale_of_run`.
 
     Attributes:
       batch_size: of the run, at the last point.
@@ -299,7 +299,7 @@ def _write(
 
 
 def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callable[[Any], Any]]:
-    """What trains of the run's model, and rows -> gradients of its mean loss with the present weights."""
+    """The trained part of the run's model, and rows -> gradients of its mean loss with the present weights."""
     import tensorflow as tf
 
     from tfmat.backends.base import share_or_copy

@@ -295,7 +295,7 @@ def with_keys(config: Config, **keys: Any) -> Config:
 
 
 def read_row(path: pathlib.Path) -> dict[str, Any]:
-    """What COLUMNS says of a run that has ended, from its files."""
+    """The COLUMNS of a run that has ended, from its files."""
     lines = read_metrics(path / "metrics.jsonl")
     row: dict[str, Any] = {"state": state_of(path), "workdir": str(path)}
     if not lines:
@@ -439,7 +439,7 @@ def _finished(path: pathlib.Path, settings: dict[str, Any]) -> pd.DataFrame | No
 
 
 def part_of(progress: Progress | None, i: int, parts: int, size: int) -> Progress | None:
-    """What tells the progress of the i-th of several parts of that size as progress of the whole."""
+    """Tells the progress of the i-th of several parts of that size as progress of the whole."""
     if progress is None:
         return None
     return lambda done, total: progress(i * size + done, parts * size)

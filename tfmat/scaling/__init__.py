@@ -1,1 +1,1 @@
-"""What the parallelism bought: measurements of many runs, cost models fitted to them, and the page about both."""
+"""The gain of parallelism: measurements of many runs, cost models fitted to them, and the page about both."""

@@ -69,7 +69,7 @@ _TRAINING_ROUNDS = 2
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """What processes of a launch have in common: what is measured, but for the batch. See Runs and AllReduces.
+    """A kind of measurement, but for its batch, that processes of a launch have in common. See Runs and AllReduces.
 
     Attributes:
       kind: `steps`, `training`, or `allreduce`.
@@ -107,7 +107,7 @@ class Variant:
 
     @property
     def medium(self) -> str:
-        """What messages go over; "" where only the library knows, as between nodes."""
+        """The transport of messages; "" where only the library knows, as between nodes."""
         if self.transport:
             return self.transport
         return "tcp" if "gloo" in self.collectives or self.backend == "asynchronous" else ""
@@ -125,7 +125,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """What one set of processes measures in a round: a variant's tasks, or the sizes of its all-reduces.
+    """The measurements of one set of processes in a round: a variant's tasks, or the sizes of its all-reduces.
 
     Attributes:
       variant, tasks, sizes: what.
@@ -146,7 +146,7 @@ class Group:
         return f"{self.variant}, {task.batch_a_worker:,} a worker"
 
 
-# What a backend's variants differ in, beside network, data set and placement.
+# Differences of a backend's variants, beside network, data set and placement.
 _DIFFER = {
     "single": ("workers",),
     "horovod": ("workers", "collectives", "transport", "exchange"),
@@ -158,7 +158,7 @@ _Batches = tuple[int, int, str]  # see Task
 
 
 def expand(matrix: Matrix) -> list[Group]:
-    """What a study measures, baselines included, with the rounds in which each takes part."""
+    """All that a study measures, baselines included, with the rounds in which each takes part."""
     tasks: dict[Variant, dict[_Batches, int]] = {}
 
     def add(variant: Variant, batches: _Batches, rounds: int) -> None:
@@ -282,7 +282,7 @@ class Launch:
 
     @property
     def answers(self) -> Answers | None:
-        """What every process left; None where an answer is missing or broken."""
+        """Every process's answer; None where one is missing or broken."""
         try:
             return [read_json(answer_file(self.folder, i)) for i in range(self.num_processes)]
         except InputError:
@@ -305,7 +305,7 @@ class Journal(Protocol):
 
 
 def folder_name(round_number: int, name: str) -> str:
-    """A launch's folder within that of all launches."""
+    """A launch's folder within the folder of all launches."""
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)
     return f"{round_number}-{plain}"[:120]
 
@@ -379,7 +379,7 @@ def _write_spec(launch: Launch) -> None:
 
 
 def run_alone(launch: Launch) -> Answers:
-    """What a launch answers that takes part in no rounds; InputError with the last line of its log where it fails."""
+    """The answers of a launch outside of all rounds; InputError with the last line of its log where it fails."""
     _write_spec(launch)
     failure, answers = _run(launch), launch.answers
     if failure or answers is None:
@@ -407,7 +407,7 @@ def _result(launch: Launch, failure: tuple[str, str] | None, journal: Journal) -
 
 
 class _Left:
-    """What is still to be run, and how long that takes: as guessed, in proportion to the launches that have ended."""
+    """The launches left, and how long they take: as guessed, in proportion to the launches that have ended."""
 
     def __init__(self, launches: Sequence[Launch]):
         self._launches, self.total = list(launches), len(launches)
@@ -499,7 +499,7 @@ def end_of_log(path: pathlib.Path) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which launches a round of a study still needs, in which order, and what each of their processes is told.
+# The launches that a round of a study still needs, their order, and what each of their processes is told.
 
 
 # Trainings have rounds of their own, so that none is taken for a repetition that only timed its steps.
@@ -585,7 +585,7 @@ def local_machine(
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """What is measured, where, on which data.
+    """A study: its matrix, its machine and its data.
 
     Attributes:
       config, matrix, machine: as they are.
@@ -614,7 +614,7 @@ class Study:
         }
 
     def point(self, variant: Variant, task: Task) -> Point:
-        """What a task measures, as the file has it."""
+        """A task's point, as the file has it."""
         place = self.place(variant)
         try:
             return Point(
@@ -640,7 +640,7 @@ class Study:
         return with_exchange(config, variant.exchange)
 
     def groups(self) -> tuple[list[Group], list[LeftOut]]:
-        """What can be measured here, and what cannot, with the reasons."""
+        """The groups that can be measured here, and the others with the reasons."""
         found, left_out = [], []
         for group in expand(self.matrix):
             reason = unavailable(group.variant, self.matrix, self.machine)
@@ -651,7 +651,7 @@ class Study:
         return found, left_out
 
     def rounds(self, done: Measurements, folder: pathlib.Path) -> list[list[Launch]]:
-        """What each round still needs, in an order of its own, which a seed fixes."""
+        """The launches that each round still needs, in an order of its own, which a seed fixes."""
         groups, _ = self.groups()
         last = max([g.rounds for g in groups] + [t.rounds for g in groups for t in g.tasks], default=0)  # fmt: skip
         planned = []
@@ -756,14 +756,14 @@ def _filled(hosts: tuple[Host, ...], processes: int) -> tuple[Host, ...]:
 
 
 def _program(variant: Variant) -> str:
-    """What the processes call: see worker.py."""
+    """The function that the processes call: see worker.py."""
     if variant.kind == "allreduce":
         return "tfmat.scaling.worker:measure_sums"
     return f"tfmat.scaling.worker:measure_{variant.kind}"
 
 
 def _environment(variant: Variant) -> dict[str, str]:
-    """What makes the libraries take the transport."""
+    """Variables that make the libraries take the transport."""
     found = {}
     if variant.backend == "horovod" and variant.collectives == "mpi":
         found["HOROVOD_CPU_OPERATIONS"] = "MPI"
@@ -777,8 +777,8 @@ def _environment(variant: Variant) -> dict[str, str]:
 # --------------------------------------------------------------------------------------------------
 # Measures a study: what its folder lacks, with each result on disk before the next launch begins.
 #
-# What its networks are and what Horovod can do here is asked of a process of its own: the study itself never loads
-# TensorFlow, which would take its memory and processors.
+# Its networks and Horovod's abilities here are asked of a process of its own: the study itself never loads TensorFlow,
+# which would take its memory and processors.
 
 
 def networks_and_libraries(
@@ -822,7 +822,7 @@ def _describe(name: str, config: Config, num_outputs: int) -> Model:
 
     check_config(config)
     model = build_model(config.model, num_outputs=num_outputs, num_points=config.data.num_points)
-    # What else is known of a weight is in no older study's points, which have to be the same.
+    # Other attributes of a weight are in no older study's points, which have to be the same.
     weights = tuple(Weight(each.path, each.shape, each.itemsize) for each in weights_of(model))
     gradient_bytes = sum(math.prod(weight.shape) * weight.itemsize for weight in weights)
     return Model(name, int(model.count_params()), gradient_bytes, weights)

@@ -1,4 +1,4 @@
-"""What measurements of speed say: speed-ups, a model of the step, predictions, costs, and what pays."""
+"""The analysis of measured speeds: speed-ups, a model of the step, predictions, costs, and what pays."""
 
 import dataclasses
 import functools
@@ -61,7 +61,7 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class PointSummary:
-    """What the repetitions of one point say together.
+    """The summary of the repetitions of one point.
 
     Attributes:
       point: what was measured.
@@ -94,7 +94,7 @@ class PointSummary:
 
     @property
     def unreliable(self) -> bool:
-        """Its repetitions, or those of its baseline, are too far apart for a median or a ratio to say anything."""
+        """Its repetitions, or its baseline's, are too far apart for a median or a ratio to say anything."""
         return self.worst_disagreement >= UNRELIABLE
 
     @property
@@ -227,7 +227,7 @@ def series(summaries: Sequence[PointSummary], scaling: str) -> dict[str, list[Po
 
 
 def added_worker(group: Sequence[PointSummary]) -> Estimate | None:
-    """What each further worker adds to the speed-up: k in S = 1 + k (P - 1), least squares, 95 % interval.
+    """The speed-up by each further worker: k in S = 1 + k (P - 1), least squares, 95 % interval.
 
     1 is ideal. Less than three ratios have no interval. Oversubscribed and unreliable points are left out; None where
     nothing is left.
@@ -271,7 +271,7 @@ def _slope(x: NDArray, y: NDArray) -> Estimate | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What exchanges cost by theory, and so whether data, tensor or sharded parallelism suits a model.
+# The cost of exchanges by theory, and so whether data, tensor or sharded parallelism suits a model.
 #
 # Pure functions of workers, bytes, latency α (s) and inverse bandwidth β (s/byte). A message of n bytes takes α + nβ
 # (Hockney, 1994). N is the size of the gradient, P the number of workers. Adding numbers up is left out: it is in β
@@ -284,7 +284,7 @@ def _slope(x: NDArray, y: NDArray) -> Estimate | None:
 # (2017), PowerAI DDL, arXiv:1708.02188, for rings within and between nodes.
 
 
-# Of an optimizer such as Adam.
+# Slots of an optimizer such as Adam.
 _SLOTS = 2
 
 
@@ -346,7 +346,7 @@ def hierarchical_seconds(
 ) -> float:
     """All-reduce in rings: within each node to parts, of each part between nodes, within each node again.
 
-    Each of the L workers of a node then has N/L bytes to sum over the M nodes; they share the node's one link outwards,
+    Each of the L workers of a node then has N/L bytes to sum over the M nodes. They share the node's one link outwards,
     so that this takes as long as N bytes would: 2(L - 1)α + 2(L - 1)/L Nβ inside, 2(M - 1)α' + 2(M - 1)/M Nβ' between.
     """
     ring = ALGORITHMS["ring"]
@@ -358,7 +358,7 @@ def hierarchical_seconds(
 def collective_seconds(collective: Collective, link: Link) -> float:
     """The time of a step's exchanges of one kind, in rings.
 
-    Gradients and weights are joined to one message; activations of one layer wait for those of the layer before.
+    Gradients and weights are joined to one message; activations of one layer wait for the layer before.
     """
     rounds = 2 if collective.kind == "all-reduce" else 1
     tensors = collective.tensors if collective.what.startswith("activations") else 1
@@ -540,7 +540,7 @@ def left_out_errors(design: NDArray, seconds: NDArray, groups: Sequence[object])
     return found
 
 
-# Of one worker count the growth of the latency cannot be told: these are the limits, and what lies between.
+# One worker count does not tell the growth of the latency: these are the limits, and what lies between.
 GROWTHS = ("constant", "logarithmic", "linear")
 
 
@@ -644,7 +644,7 @@ class Network:
 
     @property
     def link(self) -> Link:
-        """What a single message takes."""
+        """Latency and inverse bandwidth of a single message."""
         return Link(float(self.values[1]), float(self.values[2]))
 
     def seconds(self, workers: int, num_bytes: float, algorithm: str | None = None) -> float:
@@ -674,9 +674,9 @@ class Network:
 def fit_network(lines: Sequence[AllReduce]) -> Network | None:
     """The law of one library on one hardware, over all its worker counts; None for less than two message sizes.
 
-    Of ring, halving and doubling, and tree the one with the smallest error on sizes left out is taken. With one
-    worker count they cannot be told apart: the ring's volume, which is the least possible, and a latency that grows
-    as the logarithm.
+    The one of ring, halving and doubling, and tree with the smallest error on sizes left out is taken. With one worker
+    count they cannot be told apart: the ring's volume, which is the least possible, and a latency that grows as the
+    logarithm.
     """
     counts = tuple(sorted({line.workers for line in lines}))
     if len({line.bytes for line in lines}) < 2:
@@ -698,9 +698,9 @@ def fit_network(lines: Sequence[AllReduce]) -> Network | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What more workers would bring, with intervals, and where they stop paying.
+# Predictions for more workers, with intervals, and where they stop paying.
 #
-# The time of a data-parallel step is that of its parts: computing, the wait for the slowest worker, the exchange.
+# The time of a data-parallel step is the sum of its parts: computing, the wait for the slowest worker, the exchange.
 #
 #     T(P, b) = T1(b) + σ m(P) + t(P, N) + c
 #
@@ -840,7 +840,7 @@ _LARGEST_BATCH = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What one number of workers brings: medians and 95 % intervals of what the fits leave open.
+    """The prediction for one number of workers: medians and 95 % intervals of what the fits leave open.
 
     Attributes:
       workers: P.
@@ -893,7 +893,7 @@ class Predictor:
 
 
 def last_worthwhile(predictions: Sequence[Prediction], limit: str = "value") -> int:
-    """The most workers whose efficiency, and that of all fewer, is at least WORTHWHILE.
+    """The most workers whose efficiency, as well as with all fewer, is at least WORTHWHILE.
 
     Args:
       limit: `value`, or `low` or `high` for the ends of the interval.
@@ -907,7 +907,7 @@ def last_worthwhile(predictions: Sequence[Prediction], limit: str = "value") -> 
 
 
 def fastest(predictions: Sequence[Prediction]) -> Prediction:
-    """The one with the shortest step; with more workers than that a fixed global batch takes longer."""
+    """The one with the shortest step; with more workers a fixed global batch takes longer."""
     return min(predictions, key=lambda each: each.step_seconds.value)
 
 
@@ -923,12 +923,12 @@ def smallest_good_batch(model: StepModel, workers: int) -> int | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What an accuracy costs: time, device-hours, energy and money, as measured and as predicted for more workers.
+# The cost of an accuracy: time, device-hours, energy and money, as measured and as predicted for more workers.
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What it costs to reach the target.
+    """The cost of reaching the target.
 
     Attributes:
       point: that was trained.
@@ -957,7 +957,7 @@ class Cost:
         watts: float | None,
         assumptions: Assumptions,
     ) -> "Cost":
-        """The cost of so many seconds; `watts` are those of all workers together, None where not measured."""
+        """The cost of so many seconds; `watts` of all workers together, None where not measured."""
         hours, energy = point.workers * seconds.value / 3600, None
         if watts is not None:
             energy = watts * seconds.value / 3.6e6
@@ -1072,7 +1072,7 @@ def _watts(repetitions: Sequence[Repetition]) -> float | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What pays on the measured network: sums of gradients in every step, fewer bytes, or fewer meetings of the workers.
+# The best way on the measured network: sums of gradients in every step, fewer bytes, or fewer meetings of the workers.
 #
 # A step of workers that meet every H steps, in each meeting with messages of n1, n2 … bytes, takes
 #
@@ -1089,7 +1089,7 @@ def _watts(repetitions: Sequence[Repetition]) -> float | None:
 # and not predicted. Written down before the first measurement: a predicted step is within 20 % of the measured one.
 
 
-# Validation loss over that of exact sums after as many steps: docs/slow_networks.md, means of three seeds with four
+# Validation loss over the loss of exact sums after as many steps: docs/slow_networks.md, means of three seeds with four
 # workers (fp16: one seed there, 1.01 with three in one process).
 LOSS = {
     "": 1.0,
@@ -1104,7 +1104,7 @@ LOSS = {
     "local_steps=16,overlap_meetings=true,compression=powersgd,compression_rank=16": 1.21,
     "local_steps=50,overlap_meetings=true,compression=fp16": 1.28,
 }
-# A way must be faster by so much to be worth another result than that of exact sums, or more loss than another way.
+# A way must be faster by so much to be worth another result than exact sums give, or more loss than another way.
 WORTH = 1.25
 _AS_GOOD = 1.05
 
@@ -1202,7 +1202,7 @@ def _has_others(summaries: Sequence[PointSummary]) -> bool:
 
 
 def _place(point: Point) -> tuple:
-    """What workers that exchange in different ways must have in common to be compared."""
+    """Attributes that workers which exchange in different ways must share to be compared."""
     names = (
         "workers", "global_batch_size", "scaling", "hardware", "model", "dataset_size", "nodes", "ranks_per_node",
         "processors_a_worker", "placement",
@@ -1250,7 +1250,7 @@ def _ways(
 ) -> list[Way]:
     point, seconds = exact.point, exact.step_seconds.value
     weights, workers = point.model.weights, point.workers
-    # What the outer optimizer does changes no message.
+    # The outer optimizer changes no message.
     measured = {(each.point.backend, traffic(each.point.exchange)): each for each in others}
     measured[point.backend, ""] = exact
 
@@ -1258,7 +1258,7 @@ def _ways(
         line, sums = _line_of(point, backend, lines), messages("", weights, workers)
         if meeting is None or sums is None or line is None or backend == "asynchronous":
             return None
-        # Of the library's own exact sums, where they were measured.
+        # The library's own exact sums, where they were measured.
         took = measured.get((backend, ""), exact).step_seconds.value
         beyond = took - sums.seconds(alone, 0.0, line.seconds)
         return meeting.seconds(alone, beyond, line.seconds)
@@ -1304,7 +1304,7 @@ def traffic(exchange: str) -> str:
 
 
 def recommend(group: Sequence[Way]) -> str:
-    """What to do on this network, in a sentence or two of plain words.
+    """Advice for this network, in a sentence or two of plain words.
 
     Named are the fastest way whose loss is as good, and with more loss each that is worth it beside the one before.
 
@@ -1343,7 +1343,7 @@ def _told(way: Way) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which step model a study's measurements give, for which of its combinations, and how far off it is.
+# The step model from a study's measurements, its combinations, and how far off it is.
 
 
 # Predictions of what was left out should be as near.
@@ -1352,7 +1352,7 @@ GOAL = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Combination:
-    """Points that one step model describes: those of one model, hardware and transport of gradients.
+    """Points that one step model describes: of one model, hardware and transport of gradients.
 
     Attributes:
       baselines: one worker, no library.
@@ -1397,7 +1397,7 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
     groups: dict[tuple, list[PointSummary]] = {}
     for summary in summaries:
         point = summary.point
-        # What one step costs with another exchange, the section on slow links says.
+        # The section on slow links says what one step costs with another exchange.
         exchanges = (
             not point.exchange
             and point.backend not in ("asynchronous", *OF_TF_DISTRIBUTE)
@@ -1535,7 +1535,7 @@ class Forecast:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """What was measured and what follows from it.
+    """Measurements and all that follows from them.
 
     Attributes:
       measurements, assumptions: what went in.

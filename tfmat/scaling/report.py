@@ -327,7 +327,7 @@ def model_pictures(analysis: Analysis) -> Iterator[Picture]:
 
 
 def predictions(forecast: Forecast) -> dict[str, list[Prediction]]:
-    """What is predicted, by name."""
+    """The predicted quantities, by name."""
     each, together = (
         f"{forecast.batch_a_worker:,} a worker",
         f"{forecast.global_batch_size:,} in all",
@@ -554,7 +554,7 @@ def _level(efficiency: float) -> str:
 
 
 def outlook(analysis: Analysis) -> dict[str, Any] | None:
-    """What the model predicts for the page; None without one.
+    """The model's predictions for the page; None without a model.
 
     `last`: workers up to which half of the ideal is kept; `least`: the same at the low end of the interval; `larger`:
     of the larger network; `batch`: examples a worker that 64 workers need to be good, None where no batch is enough;
@@ -584,7 +584,7 @@ def independent(analysis: Analysis) -> PointSummary | None:
 
 
 def findings(analysis: Analysis) -> list[Finding]:
-    """What else a reader must know, the most important first."""
+    """Further findings for a reader, the most important first."""
     found = []
     if analysis.measurements.label:
         found.append(Finding("warn", f"These measurements are labelled: {analysis.measurements.label}."))  # fmt: skip
@@ -669,7 +669,7 @@ def is_believable(analysis: Analysis) -> bool:
 
 
 def reliability_findings(analysis: Analysis) -> list[Finding]:
-    """What a reader must know before believing a number, the most important first."""
+    """Findings that a reader must know before believing a number, the most important first."""
     points = analysis.summaries
     found = [*_unreliable(points), *_noise(points), *_few(analysis)]
     crowded = sum(each.point.oversubscribed for each in points)
@@ -747,7 +747,7 @@ def _left_out(analysis: Analysis) -> list[Finding]:
 
 PAGE = "scaling_report.html"
 _NUMBERS = ("step_seconds", "curves_per_second", "speedup", "efficiency")
-# What ranks use of the machine: attribute, heading, as text.
+# Ranks' use of the machine: attribute, heading, as text.
 _USE = (
     ("cpu_utilisation", "CPU", percent_text), ("gpu_utilisation", "GPU", percent_text),
     ("memory_bytes", "memory a rank", bytes_text), ("gpu_memory_bytes", "GPU memory", bytes_text),
@@ -794,7 +794,7 @@ def pictures(analysis: Analysis) -> dict[str, Picture]:
 
 
 def _save(found: Mapping[str, Picture], folder: pathlib.Path) -> None:
-    """Writes each as scaling_NAME.png and .svg, and removes those of an earlier page that are no more."""
+    """Writes each as scaling_NAME.png and .svg, and removes pictures of an earlier page that are no more."""
     for old in folder.glob("scaling_*.*"):
         if old.stem.removeprefix("scaling_") not in found and old.suffix in (".png", ".svg"):
             old.unlink()

@@ -109,7 +109,7 @@ def check_network(model: Config) -> None:
 
 
 class Meeting(NamedTuple):
-    """What one meeting of the workers sends.
+    """The messages of one meeting of the workers.
 
     Attributes:
       sizes: bytes of each all-reduce, one after the other, even where some are summed while the backward pass computes;
@@ -712,7 +712,7 @@ class Session:
 
 @dataclasses.dataclass(frozen=True)
 class LeftOut:
-    """What was planned and has no number.
+    """A planned measurement without a number.
 
     Attributes:
       what: the runs, for people: `horovod, nccl, 2 workers`.

@@ -27,7 +27,7 @@ from tfmat.files import as_json, check_json, first_difference, flatten, read_jso
 from tfmat.tuning.lock import Owner
 
 # --------------------------------------------------------------------------------------------------
-# What a config file says about a search: the space and how to go through it.
+# The definition of a search in a config file: the space and how to go through it.
 
 
 ALGORITHMS = ("random", "bayesian", "hyperband")
@@ -296,7 +296,7 @@ def _tuples(value: Any) -> Any:
 FORMAT = 1
 # A worker's name, and seconds since 1970 from which and until when it ran a trial; None while it does.
 Interval = tuple[str, float, float | None]
-# Of a trial. The first two may be run; the others have ended, each counted once.
+# States of a trial. The first two may be run; the others have ended, each counted once.
 WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED = (
     "waiting",
     "running",
@@ -309,7 +309,7 @@ STATES = (WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED)
 
 
 class _Base(TypedDict):
-    """What is read of a config as it stands; the rest has its defaults."""
+    """The keys of a config that are read; the rest has its defaults."""
 
     train_for: str
     seed: int
@@ -504,7 +504,7 @@ def write_state(workdir: str | os.PathLike, state: SearchState) -> None:
 # A config file makes a search, which may go on with another definition or not; a trial's values make a config file.
 
 
-# What a definition may change when a search goes on: the suggestions stay what they were.
+# Changes that a definition may have when a search goes on: the suggestions stay what they were.
 CHANGEABLE = frozenset(
     {
         "max_trials",

@@ -50,8 +50,8 @@ class _Hyperband(_WithoutFiles, HyperbandOracle):
 class _Bayesian(_WithoutFiles, BayesianOptimizationOracle):
     """Keeps the state of its random numbers, which keras-tuner forgets.
 
-    And it guesses the values of trials that still run by a model of those that are done: keras-tuner takes the model of
-    its previous suggestion for that, which an oracle that was just loaded does not have.
+    And it guesses the values of trials that still run by a model of the trials that are done. keras-tuner takes the
+    model of its previous suggestion for that, which an oracle that was just loaded does not have.
     """
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class _Bayesian(_WithoutFiles, BayesianOptimizationOracle):
             self.__dict__.update(with_ongoing)
             self.gpr.fit(np.nan_to_num(points), np.nan_to_num(values))
         found: dict[str, Any] = super().populate_space(trial_id)
-        # Of a few combinations the model's favourite may be one that has been tried.
+        # Among a few combinations the model's favourite may be one that has been tried.
         if found["status"] == TrialStatus.RUNNING and self._duplicate(found["values"]):
             return dict(self._random_populate_space())
         return found

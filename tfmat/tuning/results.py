@@ -46,7 +46,7 @@ _TREES = 128
 
 
 def record_end(workdir: pathlib.Path, trial_id: str) -> None:
-    """What is written as soon as a trial has ended: its HParams, and best.py where it is the best."""
+    """Writes what a trial leaves when it has ended: its HParams, and best.py where it is the best."""
     state = read_state(workdir)
     write_hparams(workdir, state, state.trials[trial_id])
     best = state.best()

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from tfmat.tuning.oracle import Oracle
 
 # --------------------------------------------------------------------------------------------------
-# What workers do to a search, each step whole and under its lock: open it, claim a trial, give it back, end it.
+# Workers' steps in a search, each whole and under its lock: open it, claim a trial, give it back, end it.
 
 
 # A trial that costs its worker's life so often (it may need more memory than there is) has failed.
@@ -169,7 +169,7 @@ class Claims:
         return True
 
     def _change(self, change: Callable[[SearchState], _T], first: SearchState | None = None) -> _T:
-        """What `change` returns of the present state, whose changes are written; of `first` where there is none."""
+        """The result of `change` of the present state, whose changes are written; of `first` where there is none."""
         while True:
             with contextlib.suppress(LockLostError), self._lock.held() as held:
                 exists = state_path(self.workdir).exists()
@@ -225,7 +225,7 @@ class Claims:
                 self._tell(state, record, Outcome(FAILED, None, reason))
 
     def _new_trial(self, state: SearchState) -> TrialRecord | None:
-        """What the oracle suggests; None where it has to wait, or the search is at its end (then that is noted)."""
+        """The oracle's suggestion; None where it has to wait, or the search is at its end (then that is noted)."""
         search = Search.from_json(state.definition)
         full = search.max_trials is not None and len(state.trials) >= search.max_trials
         suggested: TrialRecord | str = "full" if full else "exhausted"
@@ -272,7 +272,7 @@ def oracle_of(state: SearchState) -> "Oracle":
 
 
 def oracle_value(search: Search, outcome: Outcome, worst: float | None) -> float | None:
-    """What the oracle is told: the objective or its logarithm; as bad as the worst so far where a trial diverged."""
+    """The oracle's value: the objective or its logarithm; as bad as the worst so far where a trial diverged."""
     if outcome.state == DIVERGED:
         return max(0.0, 0.0 if worst is None else worst)
     if outcome.state not in (DONE, STOPPED) or outcome.value is None:
@@ -288,7 +288,7 @@ def heartbeat_path(workdir: pathlib.Path, record: TrialRecord) -> pathlib.Path:
 
 
 def seconds_since(path: pathlib.Path, clock: pathlib.Path) -> float:
-    """Age of a file by the clock of its file system (that of `clock`, which is touched): machines' clocks differ."""
+    """Age of a file by the clock of its file system (of `clock`, which is touched): machines' clocks differ."""
     os.utime(clock)
     try:
         return clock.stat().st_mtime - path.stat().st_mtime
@@ -309,7 +309,7 @@ def _close(record: TrialRecord, state: str, reason: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Who works on a search under which name: the folder workers/. A name has one living worker.
+# Names of workers on a search: the folder workers/. A name has one living worker.
 
 
 class WorkerName:
@@ -449,7 +449,7 @@ _LOOK_AT_TRIAL = 0.25  # seconds between two looks at what a trial has written
 # Time to save after SIGTERM: the present block of steps, then the checkpoint, on a busy machine.
 SECONDS_TO_SAVE = 120.0
 _SECONDS_TO_HEAR = 2.0
-# Of the step that a worker itself is a part of: a trial is no rank of it. mpirun and srun set them anew.
+# Variables of the step that a worker itself is a part of: a trial is no rank of it. mpirun and srun set them anew.
 _STEP_VARIABLES = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "SLURM_STEP", "HOROVOD_")
 # A worker of the trial was lost, or somebody interrupted the trial: no fault of its values.
 _BY_FORCE = (WorkerLostError.exit_status, Interrupted.exit_status)
@@ -962,7 +962,7 @@ class Supervisor:
             self._reap()
 
     def _kill_all(self) -> None:
-        """What still runs when this ends by an error or a second Ctrl-C; its trials get SIGTERM from the kernel."""
+        """Kills what still runs when this ends by an error or a second Ctrl-C; trials get SIGTERM from the kernel."""
         for child in self._children:
             if child.pid:
                 with contextlib.suppress(ProcessLookupError, ChildProcessError):
