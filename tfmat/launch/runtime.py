@@ -1,13 +1,12 @@
 """Settings in the environment, and TensorFlow's start: what must stand before it, and the devices of a process."""
 
 import contextlib
-import functools
 import importlib.metadata
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from tfmat.errors import InputError
@@ -33,15 +32,11 @@ def seconds_setting(name: str, environment: Mapping[str, str] = os.environ) -> f
     text, default = environment.get(name, ""), SECONDS[name]
     if not text:
         return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
+    if not _is_number(text):
         raise InputError(
             f"{name}={text} is no number of seconds; set it to {default:g}, for example"
         )
-    return value
+    return float(text)
 
 
 def ports_setting(environment: Mapping[str, str] = os.environ) -> str:
@@ -157,7 +152,6 @@ def _wakes() -> bool:
 
 # Horovod reads its own with C's strtol and atof, which take what is no number for 0
 # (horovod/common/utils/env_parser.cc of 0.28.1).
-_NUMBERS = ("HOROVOD_CYCLE_TIME",)
 _COUNTS = (
     "HOROVOD_FUSION_THRESHOLD",
     "HOROVOD_CACHE_CAPACITY",
@@ -189,47 +183,32 @@ def check_settings(environment: Mapping[str, str] = os.environ) -> None:
     """InputError for the first setting that is no number, or no word, where one is wanted; an empty one is none."""
     for name in SECONDS:
         seconds_setting(name, environment)
-    _check(environment, _NUMBERS, _is_number, "a number, 0 or more")
-    _check(environment, _COUNTS, _is_count, "a whole number, 0 or more")
-    _check(environment, _SWITCHES, lambda text: text in ("0", "1"), "0 or 1")
-    name = "TFMAT_MESH_STEPS_A_CALL"
-    _check(
-        environment,
-        [name],
-        lambda text: _is_count(text) and int(text) > 0,
-        "a whole number, 1 or more",
-    )
-    for name, words in _WORDS.items():
-        _check(environment, [name], functools.partial(_is_one_of, words), ", ".join(words))
+    for names, is_valid, wanted in (
+        (("HOROVOD_CYCLE_TIME",), _is_number, "a number, 0 or more"),
+        (_COUNTS, re.compile("[0-9]{1,18}").fullmatch, "a whole number, 0 or more"),
+        (_SWITCHES, re.compile("[01]").fullmatch, "0 or 1"),
+        (
+            ("TFMAT_MESH_STEPS_A_CALL",),
+            re.compile("0*[1-9][0-9]{0,17}").fullmatch,
+            "a whole number, 1 or more",
+        ),
+        *(
+            ((name,), re.compile("|".join(words), re.IGNORECASE).fullmatch, ", ".join(words))
+            for name, words in _WORDS.items()
+        ),
+    ):
+        for name in names:
+            text = environment.get(name, "")
+            if text and not is_valid(text):
+                raise InputError(f"{name} is '{text}'; give {wanted}, or unset it")
     ports_setting(environment)
-
-
-def _check(
-    environment: Mapping[str, str],
-    names: tuple[str, ...] | list[str],
-    is_valid: Callable[[str], bool],
-    wanted: str,
-) -> None:
-    for name in names:
-        text = environment.get(name, "")
-        if text and not is_valid(text):
-            raise InputError(f"{name} is '{text}'; give {wanted}, or unset it")
 
 
 def _is_number(text: str) -> bool:
     try:
-        value = float(text)
+        return 0 <= float(text) < math.inf
     except ValueError:
         return False
-    return 0 <= value < math.inf
-
-
-def _is_count(text: str) -> bool:
-    return re.fullmatch("[0-9]{1,18}", text) is not None
-
-
-def _is_one_of(words: tuple[str, ...], text: str) -> bool:
-    return text.lower() in words
 
 
 # --------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -34,7 +33,14 @@ from tfmat.files import (
     write_json,
     write_text,
 )
-from tfmat.launch.mpirun import AS_ROOT, Host, count_ranks, end_with_parent, mpirun_command
+from tfmat.launch.mpirun import (
+    AS_ROOT,
+    Host,
+    count_ranks,
+    end_session,
+    end_with_parent,
+    mpirun_command,
+)
 from tfmat.launch.processes import Processes
 from tfmat.launch.slurm import ENDED, Site, SlurmJob, cancel, job_script, job_states, submit
 from tfmat.scaling.study import (
@@ -474,19 +480,9 @@ def _run(launch: Launch) -> tuple[str, str] | None:
         except subprocess.TimeoutExpired:
             return f"did not end within {_LONGEST_LAUNCH:.0f} s", end_of_log(path)
         finally:
-            end(process)
+            end_session(process.pid, _TO_END)
+            process.wait()
     return (f"ended with status {status}", end_of_log(path)) if status else None
-
-
-def end(process: subprocess.Popen) -> None:
-    """Ends a process and all of its group; mpirun ends those that are its own."""
-    for number, seconds in ((signal.SIGTERM, _TO_END), (signal.SIGKILL, _TO_END)):
-        if process.poll() is not None:
-            break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
 
 
 def end_of_log(path: pathlib.Path) -> str:

@@ -34,7 +34,7 @@ from tfmat.files import (
     write_json,
     write_text,
 )
-from tfmat.launch.mpirun import end_with_parent
+from tfmat.launch.mpirun import end_session, end_with_parent
 from tfmat.launch.runtime import standard_error_held_back
 from tfmat.report.run_files import read_metrics
 from tfmat.tuning.definition import (
@@ -528,7 +528,7 @@ class TrialRun:
         try:
             reason = self._watch(process_, run_folder)
         finally:
-            _kill_group(process_)
+            self._kill(process_)
         return self._outcome(process_.returncode, reason, run_folder)
 
     def command(self, number: int) -> list[str]:
@@ -570,7 +570,7 @@ class TrialRun:
                 return reason
             self._beat()
             if time.monotonic() > deadline:
-                _kill_group(process_)
+                self._kill(process_)
             if reason:
                 continue
             written = _modified(run_folder / "metrics.jsonl")
@@ -582,6 +582,12 @@ class TrialRun:
             if reason:
                 process_.send_signal(signal.SIGTERM)
                 deadline = time.monotonic() + SECONDS_TO_SAVE
+
+    @staticmethod
+    def _kill(process_: subprocess.Popen) -> None:
+        """Ends what is left of a trial's processes."""
+        end_session(process_.pid, grace=0)
+        process_.wait()
 
     def _beat(self) -> None:
         if time.monotonic() - self._last_beat > self.beat:
@@ -684,13 +690,6 @@ def _end_with_parent(parent: int) -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGTERM)
 
     return ask_kernel
-
-
-def _kill_group(process_: subprocess.Popen) -> None:
-    """Ends what is left of a trial's processes."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process_.pid, signal.SIGKILL)
-    process_.wait()
 
 
 def _run_state(run_folder: pathlib.Path) -> str:
