@@ -1,4 +1,4 @@
-"""The page on a study: its words on the checked-in one, its files, and what a user's mistake gets."""
+"""The page on a study: its words on the checked-in one, its verdict and files, and what a user's mistake gets."""
 
 import dataclasses
 import shutil
@@ -11,8 +11,9 @@ import pytest
 from matplotlib.image import imread
 
 from tfmat.cli.main import main
-from tfmat.scaling.report import write_scaling_report
-from tfmat.scaling.study import FILE, LeftOut, Measurements, write_measurements
+from tfmat.scaling.model import analyse
+from tfmat.scaling.report import judge, scaling_page, write_scaling_report
+from tfmat.scaling.study import FILE, Assumptions, LeftOut, Measurements, write_measurements
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.scaling import golden
 from tfmat_tests.scaling.synthetic import Truth, study
@@ -135,3 +136,17 @@ def test_the_page_is_made_without_tensorflow():
         "assert not {'tensorflow', 'keras', 'horovod'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("factor", "rounds", "expected"),
+    [(1.0, 2, "Parallelism pays"), (4.0, 2, "No verdict: repet"), (1.0, 1, "No verdict yet")],
+)
+def test_a_verdict_needs_repetitions_that_agree(factor, rounds, expected):
+    whole = study(Truth(), workers=(2,), batches=(150,), rounds=rounds)
+    first = next(e for e in whole.repetitions if e.point.workers == 2 and e.point.scaling == "weak")
+    slow = dataclasses.replace(first, seconds=factor * first.seconds)
+    repetitions = tuple(slow if each is first else each for each in whole.repetitions)
+    found = analyse(dataclasses.replace(whole, repetitions=repetitions), Assumptions())
+    assert judge(found).text.startswith(expected)
+    assert ("By the model" in scaling_page(found, {}, "study")) == (expected == "Parallelism pays")

@@ -1,4 +1,4 @@
-"""The median rule on curves whose answer is plain, and the reading of a run's curve."""
+"""The median rule on curves whose answer is plain, a run's curve, and what supervisors share out and tell."""
 
 import dataclasses
 import json
@@ -11,7 +11,15 @@ from tfmat.errors import InputError
 from tfmat.report.tables import best_first
 from tfmat.tuning.definition import DONE, RUNNING, SearchState, TrialRecord, load_search
 from tfmat.tuning.results import trial_rows
-from tfmat.tuning.trials import Curve, TrialRun, hopeless, oracle_value, read_curve
+from tfmat.tuning.trials import (
+    Curve,
+    TrialRun,
+    _last_complaint,
+    hopeless,
+    oracle_value,
+    read_curve,
+    share_cores,
+)
 
 
 def curve(*values: float) -> Curve:
@@ -99,3 +107,26 @@ def test_an_objective_that_is_to_be_large(tmp_path):
     assert [row["trial"] for row in best_first(trial_rows(state), "val_r2", "max")] == list(values)
     with pytest.raises(InputError, match="direction of the search is 'up'; give min or max"):
         dataclasses.replace(search, direction="up").check()
+
+
+@pytest.mark.parametrize(
+    ("cores", "num_workers", "expected"),
+    [
+        ([0, 1], 1, [{0, 1}]),
+        ([0, 1], 2, [{0}, {1}]),
+        ([4, 5, 6, 7, 8], 2, [{4, 5}, {6, 7, 8}]),
+        ([2, 3], 5, [{2}, {3}, {2}, {3}, {2}]),
+    ],
+)
+def test_every_worker_has_cores_and_none_lies_idle(cores, num_workers, expected):
+    shares = share_cores(cores, num_workers)
+    assert shares == expected
+    assert set().union(*shares) == set(cores)
+
+
+def test_why_a_worker_refused_is_told_though_a_living_one_writes_to_its_log(tmp_path):
+    log = tmp_path / "0.log"
+    log.write_text("trial 0000\ntfmat: an older line\ntfmat: it runs already\ntrial 0001\n")
+    assert _last_complaint(log) == "it runs already"
+    log.write_text("trial 0000\n")
+    assert _last_complaint(log) == "?"
