@@ -154,14 +154,15 @@ def is_locked(folder: pathlib.Path) -> bool:
 def write_json(path: str | os.PathLike, content: Any) -> None:
     """Writes `content`, which may hold msgspec's structs, as indented JSON, whole or not at all."""
     with atomic_write(path, "w") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+        json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False, default=plain)
         file.write("\n")
 
 
-def _plain(struct: Any) -> Any:
+def plain(struct: Any) -> Any:
+    """A struct of msgspec's, or a number or an array of NumPy's, as JSON holds it."""
     import msgspec
 
-    return msgspec.to_builtins(struct)
+    return msgspec.to_builtins(struct, enc_hook=lambda number: number.tolist())
 
 
 def read_json(path: str | os.PathLike) -> Any:

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl.flags import FlagValues
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tfmat.identification.answers import Identification
     from tfmat.identification.networks import Sidecar
+    from tfmat.identification.results import Answer
     from tfmat.records.files import RecordFiles
     from tfmat.records.record import CurveTarget, MeasuredRecord
     from tfmat.specimens.description import Description
@@ -220,7 +221,7 @@ def _identify(
         results = [_with_next_test(flag_values, sidecar, result) for result in results]
     pooled = _pooled(flag_values, results)
     every = [*results, *pooled]
-    content = [result.to_json() for result in every]
+    content = [result.entry() for result in every]
     cards = []
     if solvers:
         cards = write_cards(
@@ -356,8 +357,8 @@ _CERTIFICATE = (
 _DETAILS = ("network", "network_ci95", "least_squares", "least_squares_ci95")
 
 
-def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool = False) -> None:
-    """One row per curve, the columns named with their units; from the entries of the JSON file.
+def write_csv(path: str, results: "Sequence[Answer]", *, details: bool = False) -> None:
+    """One row per curve, the columns named with their units.
 
     First what decides (curve, law, do_not_use and why), then the recommended values with their intervals, the
     conditions and tensile properties of the test, what was assumed, and the warnings. Where a network has a posterior
@@ -366,14 +367,10 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
     Args:
       details: also the network's and the least-squares values.
     """
-    units = {
-        name: entry["unit"] for result in results for name, entry in result["parameters"].items()
-    }
+    units = {name: value.unit for result in results for name, value in result.parameters.items()}
     keys = ("value", "std", "ci95", *(_DETAILS if details else ()))
-    conditions = list(dict.fromkeys(key for result in results for key in result["conditions"]))
-    tensile: Mapping[str, Any] = next(
-        (result["tensile"] for result in results if result["tensile"]), {}
-    )
+    conditions = list(dict.fromkeys(key for result in results for key in result.conditions))
+    tensile = next((result.tensile for result in results if result.tensile), {})
     header = ["curve", "law", "do_not_use", "reasons", "method"]
     for name, unit in units.items():
         for key in keys:
@@ -381,9 +378,9 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
             header += [f"{name}{'' if end == ' value' else end} [{unit}]" for end in ends]
     header += ["rmse_percent", "num_points", *conditions]
     for entry in tensile.values():
-        header += [f"{entry['symbol']} [{entry['unit']}]", f"{entry['symbol']} is"]
+        header += [f"{entry.symbol} [{entry.unit}]", f"{entry.symbol} is"]
     header += ["assumed", "warnings"]
-    certified = any("posterior" in result for result in results)
+    certified = any(result.posterior for result in results)
     if certified:
         header += ["posterior", *_CERTIFICATE[1:]]
         for name, unit in units.items():
@@ -394,28 +391,28 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(spreadsheet_row(header))
         for result in results:
-            refused = "yes" if result["do_not_use"] else "no"
-            row: list[Any] = [result["curve"], result["law"], refused]
-            row += ["; ".join(result["reasons"]), result["method"]]
+            refused = "yes" if result.do_not_use else "no"
+            row: list[Any] = [result.curve, result.law, refused]
+            row += ["; ".join(result.reasons), result.method]
             for name in units:
-                entry = result["parameters"].get(name, {})
                 for key in keys:
-                    known = entry.get(key)
+                    known = getattr(result.parameters.get(name), key, None)
                     row += list(known or (None, None)) if key.endswith("ci95") else [known]
-            row += [result["rmse_percent"], result["num_points"]]
-            row += [result["conditions"].get(key) for key in conditions]
+            row += [result.rmse_percent, result.num_points]
+            row += [result.conditions.get(key) for key in conditions]
             for field in tensile:
-                entry = (result["tensile"] or {}).get(field, {})
-                bound = "at least" if entry.get("at_least") else "exact"
-                row += [entry.get("value"), None if entry.get("value") is None else bound]
-            row.append("; ".join(result["assumed"]))
-            row.append(" | ".join(f"{w['kind']}: {w['text']}" for w in result["warnings"]))
+                found = (result.tensile or {}).get(field)
+                value = found.value if found else None
+                bound = "at least" if found and found.at_least else "exact"
+                row += [value, None if value is None else bound]
+            row.append("; ".join(result.assumed))
+            row.append(" | ".join(f"{each.kind}: {each.text}" for each in result.warnings))
             if certified:
-                posterior = result.get("posterior", {"parameters": {}})
-                row += [posterior.get(key) for key in _CERTIFICATE]
+                posterior = result.posterior or None
+                row += [getattr(posterior, key, None) for key in _CERTIFICATE]
                 for name in units:
-                    known = posterior["parameters"].get(name, {"mean": None, "ci95": (None, None)})
-                    row += [known["mean"], *known["ci95"]]
+                    sampled = posterior.parameters.get(name) if posterior else None
+                    row += [sampled.mean, *sampled.ci95] if sampled else [None, None, None]
             writer.writerow(spreadsheet_row(row))
 
 
@@ -429,10 +426,10 @@ def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
         for done, (name, result) in enumerate(file_names(results), start=1):
             save_figure(answer_figure(result.picture()), folder / f"{name}.png")
             if result.next_test is not None:
-                figure = next_test_figure(result.curve.name, result.next_test.to_json())
+                figure = next_test_figure(result.curve.name, result.next_test.entry())
                 save_figure(figure, folder / f"{name}.next_test.png")
             if (samples := result.posterior_picture()) is not None:
-                save_figure(Corner(**samples).figure, folder / f"{name}.posterior.png")
+                save_figure(Corner(samples).figure, folder / f"{name}.posterior.png")
             if progress:
                 progress(done, len(results))
 
@@ -544,7 +541,7 @@ def write_samples(
 
 
 def print_results(
-    results: Sequence[Mapping[str, Any]],
+    results: "Sequence[Answer]",
     *,
     network: pathlib.Path | None,
     details: bool = False,
@@ -553,7 +550,7 @@ def print_results(
     """The tables; below them the steps of a single curve, every kind of warning once, and which network answered.
 
     Args:
-      results: the entries of the JSON file, pooled answers last.
+      results: pooled answers last.
       network: the folder of the network that answered; None for none.
       cards: what `write_cards` said.
     """
@@ -572,25 +569,25 @@ def print_results(
     )
 
     console = open_console()
-    pooled = [result for result in results if result["method"] == "mean of specimens"]
-    singles = [result for result in results if result["method"] != "mean of specimens"]
+    pooled = [result for result in results if result.is_pooled]
+    singles = [result for result in results if not result.is_pooled]
     notes = notes_of(results)
-    shared = shared_beginning([result["curve"] for result in singles])
+    shared = shared_beginning([result.curve for result in singles])
     if len(singles) > 1:
         console.print(identification_table(singles, notes))
     detailed = [*(singles if details or len(singles) == 1 else []), *pooled]
     for result in detailed:
         console.print(parameter_table(result, details))
-        if result["do_not_use"]:
-            text = f"DO NOT USE THIS ANSWER: {', '.join(result['reasons'])}"
+        if result.do_not_use:
+            text = f"DO NOT USE THIS ANSWER: {', '.join(result.reasons)}"
             console.print(Text(text, style="bold red"), soft_wrap=True)
     for result in detailed:
-        if len(result.get("tests", ())) > 0:
-            console.print(tests_table(result))
+        if result.tests:
+            console.print(tests_table(result.curve, result.tests))
     for result in results:
-        if "next_test" in result:
-            console.print(next_test_table(result["curve"], result["next_test"]))
-            for sentence in result["next_test"]["sentences"]:
+        if result.next_test:
+            console.print(next_test_table(result.curve, result.next_test))
+            for sentence in result.next_test.sentences:
                 console.print(Text(sentence), soft_wrap=True)
     tests = tensile_table(results)
     if tests is not None:
@@ -602,9 +599,9 @@ def print_results(
     for note in notes:
         if len(results) == 1:
             lines = [
-                f"warning: {warning['text']}{'; ' if warning['advice'] else ''}{warning['advice']}"
-                for warning in results[0]["warnings"]
-                if warning["kind"] == note.kind
+                f"warning: {warning.text}{'; ' if warning.advice else ''}{warning.advice}"
+                for warning in results[0].warnings
+                if warning.kind == note.kind
             ]
         else:
             lines = note_lines(note, len(results), shared)
@@ -618,10 +615,10 @@ def print_results(
         console.print(Text(line, style=style), soft_wrap=True)
 
 
-def _print_steps(console: "Console", result: Mapping[str, Any]) -> None:
+def _print_steps(console: "Console", result: "Answer") -> None:
     from rich.text import Text
 
-    for step in result["steps"]:
+    for step in result.steps:
         console.print(Text(f"  · {step}", style="dim"), soft_wrap=True)
 
 
@@ -667,9 +664,9 @@ def verify_all(
     description: "Description",
     network: pathlib.Path,
     results: "Sequence[Identification]",
-    content: list[dict[str, Any]],
+    content: "list[Answer]",
 ) -> list[tuple[str, str]]:
-    """Runs the program for each answer; adds `verification` to its content, and a picture where these are asked for.
+    """Runs the program for each answer; adds `verification` to its entry, and a picture where these are asked for.
 
     Returns:
       (style, line) for the terminal, one an answer.
@@ -700,7 +697,7 @@ def verify_all(
             raise Interrupted(
                 "interrupted; finished runs are stored, and the same command goes on"
             ) from None
-        entry["verification"] = [run.to_json() for run in runs]
+        entry.verification = [run.to_json() for run in runs]
         far = [run.rmse_percent for run in runs if run.rmse_percent is not None]
         failed = f"; {len(runs) - len(far)} failed" if len(far) < len(runs) else ""
         if not far:

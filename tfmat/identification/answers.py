@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError
+from tfmat.files import plain
 from tfmat.identification import caveats
 from tfmat.identification.caveats import stability_caveats
 from tfmat.identification.least_squares import (
@@ -18,22 +20,33 @@ from tfmat.identification.least_squares import (
     conditioned,
     errors_of_tests,
     fit_record,
-    panels_of,
     rms_percent,
     stress_by_strain,
-    tests_json,
 )
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.next_test import NextTests, finite_or_none, next_tests_of, open_caveats
 from tfmat.identification.posterior import Posterior, check_samples
 from tfmat.identification.predictions import (
-    Interval,
     Predicted,
     interval_of,
     network_errors,
     posterior_caveats,
     posterior_of,
     predict,
+)
+from tfmat.identification.results import (
+    Answer,
+    AnsweredTest,
+    CurvePicture,
+    DrawnTest,
+    Fitted,
+    Method,
+    PosteriorPicture,
+    Setting,
+    TensileValue,
+    TestsPicture,
+    Value,
+    Warned,
 )
 from tfmat.identification.side_by_side import all_in_processes
 from tfmat.materials.cards import card_text, check_card
@@ -42,6 +55,7 @@ from tfmat.records.record import (
     Caveat,
     MeasuredRecord,
     MeasuredTest,
+    half_cycles,
     reasons_not_to_use,
     resample,
 )
@@ -57,46 +71,6 @@ if TYPE_CHECKING:
 
 # A network's curve is as near to the measured one as the best fit, but for this factor.
 _AS_NEAR = 1.1
-
-Method = Literal["least_squares", "network", "given", "mean of specimens"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Value:
-    """A parameter's answer, in its unit. None is not known, or not asked for.
-
-    Attributes:
-      value: the recommended value.
-      method: how that was got; `given` for a parameter that was known before.
-      std, ci95: standard deviation (to first order, where the scale is logarithmic) and 95 % interval of `value`.
-      network, network_ci95: the network's own answer; its calibrated interval where the network gives one, and the
-        curve follows the law as closely as the curves that it was calibrated on.
-      least_squares, least_squares_ci95: the best fit.
-      next_specimen_ci95: of pooled answers, where the value of one more specimen lies in 95 of 100 cases.
-    """
-
-    value: float
-    unit: str
-    method: Method
-    std: float | None = None
-    ci95: Interval | None = None
-    network: float | None = None
-    network_ci95: Interval | None = None
-    least_squares: float | None = None
-    least_squares_ci95: Interval | None = None
-    next_specimen_ci95: Interval | None = None
-
-    @property
-    def fixed(self) -> bool:
-        """Whether the value was given and not identified."""
-        return self.method == "given"
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry of the parameter in the JSON file: the attributes by their names."""
-        content = dataclasses.asdict(self)
-        if self.next_specimen_ci95 is None:
-            del content["next_specimen_ci95"]
-        return {n: list(v) if isinstance(v, tuple) else v for n, v in content.items()}
 
 
 def recommended_method(
@@ -227,34 +201,61 @@ class Identification:
         """Root mean square distance of `resimulated_mpa` from the measured points over the maximum stress, %."""
         return self.errors_percent.get(self.method)
 
-    def to_json(self) -> dict[str, Any]:
+    def entry(self) -> Answer:
         """One entry of the list that `tfmat identify --json` writes."""
         curve = self.curve
-        tests = {}
-        if curve.curve is None:
-            tests = {"tests": tests_json(curve, self.stress_mpa[self.method])}
-        return {
-            "curve": curve.name,
-            "law": self.law.name if self.law else None,
-            "do_not_use": bool(self.do_not_use),
-            "reasons": self.do_not_use,
-            "method": self.method,
-            "parameters": {name: value.to_json() for name, value in self.parameters.items()},
-            "rmse_percent": self.rmse_percent,
-            "rmse_percent_of": dict(self.errors_percent),
-            "conditions": dict(curve.conditions),
-            "tensile": curve.tensile.to_json() if curve.tensile else None,
-            "assumed": list(curve.assumed),
-            "num_points": len(curve.strain),
-            "steps": list(curve.steps),
-            "warnings": [
-                {"kind": caveat.kind, "text": caveat.text, "advice": caveat.advice}
-                for caveat in self.warnings
-            ],
-            **tests,
-            **({} if self.next_test is None else {"next_test": self.next_test.to_json()}),
-            **({"posterior": self.posterior.to_json()} if self.posterior else {}),
-        }
+        tensile = None
+        if curve.tensile:
+            found = curve.tensile.to_json().items()
+            tensile = {name: TensileValue(**content) for name, content in found}
+        return Answer(
+            curve=curve.name,
+            law=self.law.name if self.law else None,
+            do_not_use=bool(self.do_not_use),
+            reasons=self.do_not_use,
+            method=self.method,
+            parameters=self.parameters,
+            rmse_percent=self.rmse_percent,
+            rmse_percent_of=dict(self.errors_percent),
+            conditions=dict(curve.conditions),
+            tensile=tensile,
+            assumed=list(curve.assumed),
+            num_points=len(curve.strain),
+            steps=list(curve.steps),
+            warnings=[Warned(each.kind, each.text, each.advice) for each in self.warnings],
+            tests=UNSET if curve.curve is not None else self._tests(),
+            next_test=self.next_test.entry() if self.next_test else UNSET,
+            posterior=self.posterior.summary() if self.posterior else UNSET,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dictionaries and lists."""
+        content: dict[str, Any] = plain(self.entry())
+        return content
+
+    def _tests(self) -> list[AnsweredTest]:
+        """What each test is, and how far the answer is from it."""
+        tests = self.curve.tests
+        errors = errors_of_tests(self.curve, self.stress_mpa[self.method])
+        return [
+            AnsweredTest(
+                name=test.name,
+                test=test.programme.name,
+                mode=test.programme.mode,
+                drives=test.programme.drives,
+                settings={
+                    s.name: Setting(float(test.settings[s.name]), s.unit)
+                    for s in test.programme.settings
+                    if s.name in test.settings
+                },
+                half_cycles=half_cycles(test.turns) if test.turns else 1,
+                num_points=len(test),
+                rmse=float(rmse),
+                rmse_unit="MPa" if test.programme.drives == "strain" else "-",
+                rmse_percent=float(percent),
+            )
+            for test, rmse, percent in zip(tests, *errors, strict=True)
+        ]
 
     def with_next_test(self, settings: CurveSettings, **options: Any) -> "Identification":
         """The answer with what further tests are expected to tell, or with a warning why that is not known.
@@ -342,51 +343,86 @@ class Identification:
         named = {p.name: float(v) for p, v in zip(law.parameters, values, strict=True)}
         return Variant(named, shifted / mean - 1.0)
 
-    def posterior_picture(self) -> dict[str, Any] | None:
-        """The arguments of `tfmat.report.figures.Corner`, as values and arrays; None without samples."""
+    def posterior_picture(self) -> PosteriorPicture | None:
+        """The picture of its samples; None without any."""
         if self.samples is None:
             return None
         scales = {p.name: p.scale for p in self.law.identified} if self.law else {}
-        return {
-            "names": list(self.samples.names),
-            "units": list(self.samples.units),
-            "logarithmic": [scales.get(name) == "log" for name in self.samples.names],
-            "values": self.samples.values,
-            "recommended": {name: self.parameters[name].value for name in self.samples.names},
-            "title": self.curve.name,
-        }
+        return PosteriorPicture(
+            names=list(self.samples.names),
+            units=list(self.samples.units),
+            logarithmic=[scales.get(name) == "log" for name in self.samples.names],
+            values=self.samples.values.tolist(),
+            recommended={name: self.parameters[name].value for name in self.samples.names},
+            title=self.curve.name,
+        )
 
-    def picture(self) -> dict[str, Any]:
-        """The arguments of `tfmat.report.figures.curve_figure` for this answer, as plain values and arrays.
-
-        For a record they are the arguments of `tfmat.report.figures.record_figure`.
-        """
-        law, errors = self.law, self.errors_percent
-        refined: dict[str, Any] | None = None
-        if "least_squares" in self.stress_mpa:
-            refined = {"name": "least squares", "rmse_percent": errors["least_squares"]}
-        picture = {
-            "name": self.curve.name,
+    def picture(self) -> CurvePicture | TestsPicture:
+        """The picture of a curve or of tests."""
+        law, errors, curve = self.law, self.errors_percent, self.curve
+        refined, fitted = None, self.stress_mpa.get("least_squares")
+        if fitted is not None:
+            refined = Fitted(name="least squares", rmse_percent=errors["least_squares"])
+        shared: dict[str, Any] = {
+            "name": curve.name,
             "law_title": law.title if law else "",
             "parameters": {n: (value.value, value.unit) for n, value in self.parameters.items()},
             "intervals": {name: value.ci95 for name, value in self.parameters.items()},
             "rmse_percent": errors.get("network"),
             "refined": refined,
             "do_not_use": self.do_not_use,
-            "assumed": list(self.curve.assumed),
+            "assumed": list(curve.assumed),
             "strain_label": f"{law.strain_measure} strain" if law else "strain",
             "stress_label": f"{law.stress_measure} stress" if law else "stress",
         }
-        if self.curve.curve is None:
-            return picture | panels_of(self.curve, self.stress_mpa, self.method)
-        if refined is not None:
-            refined["stress_mpa"] = self.stress_mpa["least_squares"]
-        return picture | {
-            "strain": self.curve.strain,
-            "stress_mpa": self.curve.stress_mpa,
-            "resimulated_mpa": self.stress_mpa.get("network"),
-            "recommended": "network" if self.method == "network" else "least squares",
-        }
+        if curve.curve is None:
+            other = next((method for method in self.stress_mpa if method != self.method), None)
+            return TestsPicture(
+                **shared,
+                tests=self._drawn_tests(other),
+                method=self.method.replace("_", " "),
+                other_method=other.replace("_", " ") if other else None,
+            )
+        if refined is not None and fitted is not None:
+            refined.stress_mpa = fitted.tolist()
+        network = self.stress_mpa.get("network")
+        return CurvePicture(
+            **shared,
+            strain=curve.strain.tolist(),
+            stress_mpa=curve.stress_mpa.tolist(),
+            resimulated_mpa=None if network is None else network.tolist(),
+            recommended="network" if self.method == "network" else "least squares",
+        )
+
+    def _drawn_tests(self, other: str | None) -> list[DrawnTest]:
+        """The measured points of each test, the recommended answer, and that of the other method."""
+        tests, response = self.curve.tests, self.stress_mpa[self.method]
+        errors = errors_of_tests(self.curve, response)[1]
+        answers = self.curve.split(response)
+        others = self.curve.split(self.stress_mpa[other]) if other else [None] * len(answers)
+        return [
+            DrawnTest(
+                name=test.name,
+                title=test.programme.title,
+                kind=test.programme.name,
+                drives="strain" if test.programme.drives == "strain" else "stress",
+                turns=bool(test.turns),
+                strain=test.strain.tolist(),
+                stress_mpa=test.stress_mpa.tolist(),
+                time=None if test.time is None else test.time.tolist(),
+                answer=answer.tolist(),
+                other=None if other_answer is None else other_answer.tolist(),
+                rmse_percent=float(percent),
+                settings=", ".join(
+                    f"{test.settings[s.name]:.3g}{'' if s.unit == '-' else f' {s.unit}'}"
+                    for s in test.programme.settings
+                    if s.name in ("rate", "temperature") and s.name in test.settings
+                ),
+            )
+            for test, answer, other_answer, percent in zip(
+                tests, answers, others, errors, strict=True
+            )
+        ]
 
 
 def _facts(answer: Identification) -> list[str]:
@@ -694,7 +730,7 @@ def _values(
             ci95=None if parameter.name in unknown else (float(low[i]), float(high[i])),
             least_squares=None if together is None else float(together[column]),
             next_specimen_ci95=(
-                None if parameter.name in unknown else (float(next_low[i]), float(next_high[i]))
+                UNSET if parameter.name in unknown else (float(next_low[i]), float(next_high[i]))
             ),
         )
         column += 1

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import scipy.special
@@ -14,7 +13,7 @@ from tfmat.materials.law import Array, History, Law, Parameter, TestSet, driven_
 from tfmat.materials.numerics import Minimum, Residuals, minimise
 from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
 from tfmat.records.files import refusal
-from tfmat.records.record import MeasuredRecord, cells_of, coarse, half_cycles
+from tfmat.records.record import MeasuredRecord, cells_of, coarse
 from tfmat.records.tensile import StrainError, elastic_line, noise_of_both, steepest_chord
 
 # --------------------------------------------------------------------------------------------------
@@ -1627,67 +1626,6 @@ def errors_of_tests(record: MeasuredRecord, response: Array) -> tuple[Array, Arr
 def rms_percent(of_tests: Array) -> float:
     """One error of a record from the errors of its tests [tests], %."""
     return float(np.sqrt(np.mean(np.square(of_tests))))
-
-
-def tests_json(record: MeasuredRecord, response: Array) -> list[dict[str, Any]]:
-    """One entry a test: what it is, its settings, its points, and how far the answer [points] is from it."""
-    errors = errors_of_tests(record, response)
-    return [
-        {
-            "name": test.name,
-            "test": test.programme.name,
-            "mode": test.programme.mode,
-            "drives": test.programme.drives,
-            "settings": {
-                s.name: {"value": float(test.settings[s.name]), "unit": s.unit}
-                for s in test.programme.settings
-                if s.name in test.settings
-            },
-            "half_cycles": half_cycles(test.turns) if test.turns else 1,
-            "num_points": len(test),
-            "rmse": float(rmse),
-            "rmse_unit": "MPa" if test.programme.drives == "strain" else "-",
-            "rmse_percent": float(percent),
-        }
-        for test, rmse, percent in zip(record.tests, *errors, strict=True)
-    ]
-
-
-def panels_of(
-    record: MeasuredRecord, responses: Mapping[str, Array], recommended: str
-) -> dict[str, Any]:
-    """The tests as `record_figure` draws them: measured points, the recommended answer, and the other one."""
-    answers = record.split(responses[recommended])
-    errors = errors_of_tests(record, responses[recommended])[1]
-    other = next((method for method in responses if method != recommended), None)
-    others = record.split(responses[other]) if other else [None] * len(answers)
-    return {
-        "tests": [
-            {
-                "name": test.name,
-                "title": test.programme.title,
-                "kind": test.programme.name,
-                "drives": test.programme.drives,
-                "turns": bool(test.turns),
-                "strain": test.strain,
-                "stress_mpa": test.stress_mpa,
-                "time": test.time,
-                "answer": answer,
-                "other": other_answer,
-                "rmse_percent": float(percent),
-                "settings": ", ".join(
-                    f"{test.settings[s.name]:.3g}{'' if s.unit == '-' else f' {s.unit}'}"
-                    for s in test.programme.settings
-                    if s.name in ("rate", "temperature") and s.name in test.settings
-                ),
-            }
-            for test, answer, other_answer, percent in zip(
-                record.tests, answers, others, errors, strict=True
-            )
-        ],
-        "method": recommended.replace("_", " "),
-        "other_method": other.replace("_", " ") if other else None,
-    }
 
 
 def conditioned(law: Law, fixed: Mapping[str, float]) -> Law:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import scipy.special
@@ -25,6 +24,7 @@ from tfmat.identification.likelihood import (
     unknown_likelihood,
 )
 from tfmat.identification.posterior import Certificate, Posterior
+from tfmat.identification.results import Narrowing, NextTest, Quantity, TestGain
 from tfmat.identification.sampling import adaptive_of_many
 from tfmat.identification.side_by_side import one_thread_a_product
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet
@@ -841,24 +841,6 @@ _NETWORK_STARTS = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Quantity:
-    """A parameter or a prediction that tests narrow.
-
-    Attributes:
-      name, title, unit: a prediction is named as it is asked for, and titled in words.
-      interval: 95 %, before a further test.
-      logarithmic: whether widths are compared on a log scale.
-    """
-
-    name: str
-    title: str
-    unit: str
-    interval: tuple[float, float]
-    logarithmic: bool
-    is_prediction: bool
-
-
-@dataclasses.dataclass(frozen=True)
 class NextTests:
     """The tests that could come next, those that tell most first.
 
@@ -884,56 +866,45 @@ class NextTests:
                 continue
             test, gain = min(answered, key=lambda pair: pair[1].log_ratio[i])
             ratio = float(np.exp(gain.log_ratio[i]))
-            on_log = " (on a log scale)" if quantity.logarithmic else ""
+            on_log = " (on a log scale)" if quantity.compared_on == "log" else ""
             found.append(f"{_article(test)} would {_narrowing(ratio, quantity.title)}{on_log}")
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def entry(self) -> NextTest:
         """The entry `next_test` of an answer."""
-        return {
-            "effective_samples": self.known.effective_draws,
-            "pareto_k": self.known.certificate.pareto_k,
-            "noise_mpa": self.noise[0],
-            "noise_strain": self.noise[1],
-            "num_points": self.points,
-            "quantities": [
-                {
-                    "name": quantity.name,
-                    "title": quantity.title,
-                    "unit": quantity.unit,
-                    "ci95": list(quantity.interval),
-                    "compared_on": "log" if quantity.logarithmic else "linear",
-                    "is_prediction": quantity.is_prediction,
-                }
-                for quantity in self.quantities
-            ],
-            "tests": [self._entry(test, gain) for test, gain in self.tests],
-            "sentences": self.sentences(),
-        }
+        return NextTest(
+            effective_samples=self.known.effective_draws,
+            pareto_k=self.known.certificate.pareto_k,
+            noise_mpa=self.noise[0],
+            noise_strain=self.noise[1],
+            num_points=self.points,
+            quantities=list(self.quantities),
+            tests=[self._entry(test, gain) for test, gain in self.tests],
+            sentences=self.sentences(),
+        )
 
-    def _entry(self, test: FurtherTest, gain: Gain) -> dict[str, Any]:
+    def _entry(self, test: FurtherTest, gain: Gain) -> TestGain:
         columns = zip(self.quantities, gain.log_ratio, gain.log_ratio_error, strict=True)
-        return {
-            "test": test.programme.name,
-            "name": test.name,
-            "title": test.title,
-            "again": test.text == "the same test again",
-            "settings": {name: float(value) for name, value in test.settings.items()},
-            "gain_nats": finite_or_none(gain.nats),
-            "gain_error": finite_or_none(gain.nats_error),
-            "interval_ratio": {
-                quantity.name: {
-                    "ratio": finite_or_none(np.exp(mean)),
-                    "error": finite_or_none(np.exp(mean) * error),
-                }
+        return TestGain(
+            test=test.programme.name,
+            name=test.name,
+            title=test.title,
+            again=test.text == "the same test again",
+            settings={name: float(value) for name, value in test.settings.items()},
+            gain_nats=finite_or_none(gain.nats),
+            gain_error=finite_or_none(gain.nats_error),
+            interval_ratio={
+                quantity.name: Narrowing(
+                    finite_or_none(np.exp(mean)), finite_or_none(np.exp(mean) * error)
+                )
                 for quantity, mean, error in columns
             },
-            "by": "sampling" if gain.sampled else "weights",
-            "pareto_k": gain.pareto_k,
-            "records": gain.records,
-            "failed": gain.failed,
-            "doubtful": gain.doubtful,
-        }
+            by="sampling" if gain.sampled else "weights",
+            pareto_k=gain.pareto_k,
+            records=gain.records,
+            failed=gain.failed,
+            doubtful=gain.doubtful,
+        )
 
 
 def next_tests_of(
@@ -1045,9 +1016,9 @@ class Quantities:
         found = []
         for parameter, interval in zip(self._law.identified, ends, strict=False):
             low, high = (float(parameter.from_unit_interval(end)) for end in interval)
-            is_log = parameter.scale == "log"
+            on = "log" if parameter.scale == "log" else "linear"
             name, unit = parameter.name, parameter.unit
-            found.append(Quantity(name, name, unit, (low, high), is_log, False))
+            found.append(Quantity(name, name, unit, (low, high), on, False))
         predicted = ends[len(self._law.identified) :]
         by_log = self._logarithmic.tolist()
         for test, is_log, interval in zip(self._wanted, by_log, predicted, strict=True):
@@ -1056,7 +1027,8 @@ class Quantities:
             what = "stress" if strain_driven else "strain"
             title = f"the {what} at the end of {test.title}"
             unit = "MPa" if strain_driven else "-"
-            found.append(Quantity(test.name, title, unit, (low, high), is_log, True))
+            on = "log" if is_log else "linear"
+            found.append(Quantity(test.name, title, unit, (low, high), on, True))
         return found
 
 

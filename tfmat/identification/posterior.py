@@ -21,6 +21,7 @@ import tfmat
 from tfmat.errors import InputError
 from tfmat.files import atomic_write
 from tfmat.identification.likelihood import PRIOR_VARIANCE
+from tfmat.identification.results import Sampled, SampledPosterior
 from tfmat.materials.law import Array, Parameter
 
 Status = Literal["amortised", "corrected", "resampled", "chains", "do not trust"]
@@ -87,10 +88,6 @@ class Certificate:
         if worth is not None and worth < FEWEST_SAMPLES:
             return f"worth {worth:.0f} draws (at least {FEWEST_SAMPLES:g})"
         return ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The attributes by their names."""
-        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,18 +286,18 @@ class Posterior:
             return self.labels
         return np.concatenate([self.labels, self.errors], axis=1)
 
-    def to_json(self) -> dict[str, Any]:
-        """The certificate, and `parameters`: name -> mean, std and shortest 95 % interval of the draws, in units."""
+    def summary(self) -> SampledPosterior:
+        """The certificate, and what the draws say of each parameter."""
         of_parameters = {
-            parameter.name: {
-                "unit": parameter.unit,
-                "mean": float(self.values[:, i].mean()),
-                "std": float(self.values[:, i].std()),
-                "ci95": parameter.from_unit_interval(self.interval[i]).tolist(),
-            }
+            parameter.name: Sampled(
+                unit=parameter.unit,
+                mean=float(self.values[:, i].mean()),
+                std=float(self.values[:, i].std()),
+                ci95=tuple(parameter.from_unit_interval(self.interval[i]).tolist()),
+            )
             for i, parameter in enumerate(self.parameters)
         }
-        return {**self.certificate.to_json(), "parameters": of_parameters}
+        return SampledPosterior(**dataclasses.asdict(self.certificate), parameters=of_parameters)
 
 
 def import_statistics() -> Any:

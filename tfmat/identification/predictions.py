@@ -22,6 +22,7 @@ from tfmat.identification.posterior import (
     independent_normal,
     normal_proposals,
 )
+from tfmat.identification.results import Interval
 from tfmat.identification.sampling import sample
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.records.record import (
@@ -35,8 +36,6 @@ from tfmat.records.simulation import features_of
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
-
-Interval = tuple[float, float]
 
 # SAMPLES: of a whole posterior where none are asked for; mean, standard deviation and interval are made of them.
 SAMPLES = 1000

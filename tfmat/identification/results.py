@@ -38,7 +38,7 @@ class Value(Struct, frozen=True):
 
     value: float
     unit: str
-    method: Method
+    method: str
     std: float | None = None
     ci95: Interval | None = None
     network: float | None = None
@@ -121,14 +121,14 @@ class Quantity(Struct, frozen=True):
     Attributes:
       name, title, unit: a prediction is named as it is asked for, and titled in words.
       ci95: before a further test.
-      compared_on: the scale that widths are compared on.
+      compared_on: the scale that widths are compared on, `log` or `linear`.
     """
 
     name: str
     title: str
     unit: str
     ci95: Interval
-    compared_on: Literal["log", "linear"]
+    compared_on: str
     is_prediction: bool
 
 
@@ -141,6 +141,8 @@ class Narrowing(Struct, frozen=True):
 
 class TestGain(Struct, frozen=True):
     """A test that could come next, and what it is expected to tell."""
+
+    __test__ = False  # no case of pytest's
 
     test: str
     name: str
@@ -175,14 +177,14 @@ class NextTest(Struct, frozen=True):
     sentences: list[str]
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct):
     """The answer for one record; see `tfmat.identification.answers.Identification`."""
 
     curve: str
     law: str | None
     do_not_use: bool
     reasons: list[str]
-    method: Method
+    method: str
     parameters: dict[str, Value]
     rmse_percent: float | None
     rmse_percent_of: dict[str, float]
@@ -237,6 +239,11 @@ class Picture(Struct, kw_only=True):
     strain_label: str = "strain"
     stress_label: str = "stress"
 
+    @property
+    def is_of_tests(self) -> bool:
+        """Whether it shows tests and not one curve."""
+        return isinstance(self, TestsPicture)
+
 
 class CurvePicture(Picture, kw_only=True):
     """A curve and the curves of its answers, [points] each.
@@ -279,6 +286,8 @@ class DrawnTest(Struct, kw_only=True):
 
 class TestsPicture(Picture, kw_only=True):
     """The tests of a record; `method`: how the answer was got; `other_method`: the other one, drawn thin, or None."""
+
+    __test__ = False  # no case of pytest's
 
     tests: list[DrawnTest]
     method: str = "least squares"

@@ -31,7 +31,16 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 from tfmat.files import atomic_write
-from tfmat.identification.results import PosteriorScores, Uniformity
+from tfmat.identification.results import (
+    CurvePicture,
+    DrawnTest,
+    NextTest,
+    PosteriorPicture,
+    PosteriorScores,
+    TestsPicture,
+    Uniformity,
+)
+from tfmat.identification.results import Picture as AnswerPicture
 from tfmat.report.formatting import format_power, format_unit, format_value, unbroken, with_unit
 from tfmat.report.tables import value_cell
 
@@ -363,47 +372,24 @@ def _in_lines(names: Sequence[str], width: int) -> list[str]:
 MAX_NAME = 50
 
 
-def curve_figure(
-    strain: Array,
-    stress_mpa: Array,
-    resimulated_mpa: Array | None,
-    *,
-    name: str,
-    law_title: str,
-    parameters: Mapping[str, tuple[float, str]],
-    rmse_percent: float | None,
-    refined: Mapping[str, Any] | None = None,
-    intervals: Mapping[str, tuple[float, float] | None] | None = None,
-    recommended: str = "network",
-    do_not_use: Sequence[str] = (),
-    assumed: Sequence[str] = (),
-    strain_label: str = "strain",
-    stress_label: str = "stress",
-    width: float = 7.0,
-) -> Figure:
+def curve_figure(picture: CurvePicture, width: float = 7.0) -> Figure:
     """Measured points and the law's curve with the recommended parameters, bold; residuals below.
 
     The scale follows the measured points and the recommended curve, so that a poor other curve hides nothing.
 
     Args:
-      strain: [points], -; stress_mpa: [points], MPa.
-      resimulated_mpa: [points], MPa, with the network's parameters; None where no network answered.
-      parameters: name -> (recommended value, unit), told below; intervals: name -> its 95 % interval, where known.
-      rmse_percent: root mean square residual of the network's curve over the maximum stress, %.
-      refined: the other answer: `name` (what it is called), `stress_mpa` [points], `rmse_percent`; or None.
-      recommended: `network`, or the name of the refined answer: the one that is drawn bold.
-      do_not_use: why the answer must not be used; stands above all.
-      assumed: what was assumed of the file.
       width: of the picture, inches.
     """
-    curves = []
-    if resimulated_mpa is not None:
-        curves.append(_Curve("network", resimulated_mpa, rmse_percent))
-    if refined is not None:
-        curves.append(_Curve(refined["name"], refined["stress_mpa"], refined["rmse_percent"]))
+    strain, stress_mpa = np.asarray(picture.strain), np.asarray(picture.stress_mpa)
+    curves, refined = [], picture.refined
+    if picture.resimulated_mpa is not None:
+        network = np.asarray(picture.resimulated_mpa)
+        curves.append(_Curve("network", network, picture.rmse_percent))
+    if refined is not None and refined.stress_mpa:
+        curves.append(_Curve(refined.name, np.asarray(refined.stress_mpa), refined.rmse_percent))
     # The recommended one first; it is the last to be drawn.
-    curves.sort(key=lambda curve: curve.name != recommended)
-    answer = answer_text(parameters, intervals or {}, assumed)
+    curves.sort(key=lambda curve: curve.name != picture.recommended)
+    answer = answer_text(picture)
     lines = len(answer.splitlines()) + len(curves) + 1
     figure = new_figure(width, (5.0 if curves else 3.8) + 0.19 * lines)
     if curves:
@@ -414,25 +400,32 @@ def curve_figure(
     _draw_curve(top, strain, stress_mpa, curves)
     handles, labels = top.get_legend_handles_labels()
     order = [0, *reversed(range(1, len(handles)))]
-    legend = figure.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
-        loc="outside lower left",
-        title=answer or None,
-        alignment="left",
-        frameon=False,
-    )
-    legend.get_title().set_fontweight("bold")
-    title = f"{short_name(name)}: {law_title}" if law_title else short_name(name)
-    top.set_title(title, loc="left", fontsize=11, fontweight="bold", parse_math=False)
-    if do_not_use:
-        text = textwrap.fill(f"DO NOT USE: {', '.join(do_not_use)}", int(11 * width))
-        figure.suptitle(text, color=WARNING, fontsize=11, fontweight="bold")
-    top.set_ylabel(f"{stress_label} (MPa)")
-    figure.axes[-1].set_xlabel(f"{strain_label} (–)")
+    _legend(figure, [handles[i] for i in order], [labels[i] for i in order], answer)
+    top.set_title(_title(picture), loc="left", fontsize=11, fontweight="bold", parse_math=False)
+    if picture.do_not_use:
+        figure.suptitle(_warning(picture, width), color=WARNING, fontsize=11, fontweight="bold")
+    top.set_ylabel(f"{picture.stress_label} (MPa)")
+    figure.axes[-1].set_xlabel(f"{picture.strain_label} (–)")
     figure.axes[-1].set_xlim(left=0.0)
     figure.align_ylabels()
     return figure
+
+
+def _legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], answer: str) -> None:
+    """The legend under the panels, with the answer above it."""
+    legend = figure.legend(
+        handles, labels, loc="outside lower left", title=answer or None, alignment="left", frameon=False
+    )  # fmt: skip
+    legend.get_title().set_fontweight("bold")
+
+
+def _title(picture: AnswerPicture) -> str:
+    law = f": {picture.law_title}" if picture.law_title else ""
+    return short_name(picture.name) + law
+
+
+def _warning(picture: AnswerPicture, width: float) -> str:
+    return textwrap.fill(f"DO NOT USE: {', '.join(picture.do_not_use)}", int(11 * width))
 
 
 def short_name(name: str, most: int = MAX_NAME) -> str:
@@ -455,19 +448,17 @@ class _Curve:
         return f"{self.name}: RMSE {format_value(self.rmse_percent, 3)} % of maximum stress"
 
 
-def answer_text(
-    parameters: Mapping[str, tuple[float, str]],
-    intervals: Mapping[str, tuple[float, float] | None],
-    assumed: Sequence[str],
-) -> str:
+def answer_text(picture: AnswerPicture) -> str:
     """The text of the answer, one parameter a line."""
     lines = []
-    for name, (value, unit) in parameters.items():
+    for name, (value, unit) in picture.parameters.items():
         line = f"{name} = {format_value(value)} {format_unit(unit)}".rstrip()
-        if (ends := intervals.get(name)) is not None:
+        if (ends := picture.intervals.get(name)) is not None:
             line += f"   (95 %: {format_value(ends[0])} … {format_value(ends[1])})"
         lines.append(line)
-    return "\n".join([*lines, *([f"assumed: {', '.join(assumed)}"] if assumed else [])])
+    if picture.assumed:
+        lines.append(f"assumed: {', '.join(picture.assumed)}")
+    return "\n".join(lines)
 
 
 def _draw_curve(panel: Axes, strain: Array, stress_mpa: Array, curves: Sequence[_Curve]) -> None:
@@ -506,26 +497,21 @@ def _draw_residuals(
     finish(panel)
 
 
-def next_test_figure(name: str, found: Mapping[str, Any]) -> Figure:
-    """The 95 % interval of each prediction, now and as each test is expected to leave it.
-
-    Args:
-      name: of the specimen.
-      found: the entry `next_test` that `tfmat identify --json` writes.
-    """
-    shown = [one for one in found["quantities"] if one["is_prediction"]] or found["quantities"]
-    tests = [test for test in found["tests"] if test["gain_nats"] is not None]
-    names = ["now", *(f"{test['title']}{' (again)' if test['again'] else ''}" for test in tests)]
+def next_test_figure(name: str, found: NextTest) -> Figure:
+    """The 95 % interval of each prediction, now and as each test is expected to leave it; `name`: of the specimen."""
+    shown = [one for one in found.quantities if one.is_prediction] or found.quantities
+    tests = [test for test in found.tests if test.gain_nats is not None]
+    names = ["now", *(test.titled for test in tests)]
     figure = new_figure(4.6 * len(shown) + 1.6, 0.32 * len(names) + 1.9)
     panels = figure.subplots(1, len(shown), squeeze=False)[0]
     for panel, quantity in zip(panels, shown, strict=True):
-        is_log = quantity["compared_on"] == "log"
-        unit = "" if quantity["unit"] == "-" else f" ({quantity['unit']})"
+        is_log = quantity.compared_on == "log"
+        unit = "" if quantity.unit == "-" else f" ({quantity.unit})"
         places = bars(
-            panel, names if panel is panels[0] else [""] * len(names), quantity["name"] + unit
+            panel, names if panel is panels[0] else [""] * len(names), quantity.name + unit
         )
-        low, high = np.log(quantity["ci95"]) if is_log else quantity["ci95"]
-        ratios = [1.0, *(test["interval_ratio"][quantity["name"]]["ratio"] for test in tests)]
+        low, high = np.log(quantity.ci95) if is_log else quantity.ci95
+        ratios = [1.0, *(test.interval_ratio[quantity.name].ratio or np.nan for test in tests)]
         for place, ratio in zip(places, ratios, strict=True):
             # Where the test will find it nobody knows yet: in the middle of what is known.
             ends = 0.5 * (low + high) + 0.5 * (high - low) * ratio * np.array([-1.0, 1.0])
@@ -582,81 +568,40 @@ _TEST_PANEL = (4.2, 3.5)  # inches
 _OVER_TIME = ("relaxation", "creep")
 
 
-def answer_figure(picture: Mapping[str, Any]) -> Figure:
+def answer_figure(picture: CurvePicture | TestsPicture) -> Figure:
     """The picture of an answer: of a curve, or of tests where it has such."""
-    return record_figure(**picture) if "tests" in picture else curve_figure(**picture)
+    return record_figure(picture) if isinstance(picture, TestsPicture) else curve_figure(picture)
 
 
-def record_figure(
-    tests: Sequence[Mapping[str, Any]],
-    *,
-    name: str,
-    law_title: str,
-    parameters: Mapping[str, tuple[float, str]],
-    intervals: Mapping[str, tuple[float, float] | None] | None = None,
-    method: str = "least squares",
-    other_method: str | None = None,
-    rmse_percent: float | None = None,
-    refined: Mapping[str, Any] | None = None,
-    do_not_use: Sequence[str] = (),
-    assumed: Sequence[str] = (),
-    strain_label: str = "strain",
-    stress_label: str = "stress",
-) -> Figure:
-    """A panel a test, measured and answered; tests of one kind that do not turn share a panel, a colour each.
-
-    Args:
-      tests: of each `name`, `title`, `kind` (its programme), `drives` (strain or stress), `turns` (whether it does),
-        `strain` and `stress_mpa` as measured, `time` (s, or None), `answer` (what the law answers: MPa of a driven
-        strain, - of a driven stress), `other` (what the other method answers, or None), `rmse_percent`, and `settings`
-        in words; each array [points]. Without measured values `answer` alone is drawn.
-      parameters: name -> (recommended value, unit), told below; intervals: name -> its 95 % interval, where known.
-      method: how the answer was got; other_method: the other one, which is drawn thin, or None.
-      rmse_percent: root mean square residual of the network's answer over the largest response, %; None without one.
-      refined: of the answer by least squares `name` and `rmse_percent`; or None.
-      do_not_use: why it must not be used; stands above all.
-      assumed: what was assumed of the files.
-    """
-    groups = groups_of_tests(tests)
+def record_figure(picture: TestsPicture) -> Figure:
+    """A panel a test, measured and answered; tests of one kind that do not turn share a panel, a colour each."""
+    groups = groups_of_tests(picture.tests)
     columns = min(len(groups), _MOST_COLUMNS)
     rows = -(-len(groups) // columns)
-    text = answer_text(parameters, intervals or {}, assumed)
+    text = answer_text(picture)
     width = max(columns * _TEST_PANEL[0], 6.2)
     figure = new_figure(width, rows * _TEST_PANEL[1] + 0.9 + 0.19 * len(text.splitlines()))
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels[len(groups) :]:
         panel.set_visible(False)
     for panel, group in zip(panels, groups, strict=False):
-        draw_tests(panel, group, strain_label, stress_label)
-    errors = {"network": rmse_percent}
-    if refined:
-        errors[refined["name"]] = refined["rmse_percent"]
-    drawn = [method, *([other_method] if other_method else [])]
+        draw_tests(panel, group, picture.strain_label, picture.stress_label)
+    errors = {"network": picture.rmse_percent}
+    if picture.refined:
+        errors[picture.refined.name] = picture.refined.rmse_percent
+    drawn = [picture.method, *([picture.other_method] if picture.other_method else [])]
     labels = [_with_error(one, errors.get(one) if len(drawn) > 1 else None) for one in drawn]
     handles, _ = panels[0].get_legend_handles_labels()
     if any(len(group) > 1 for group in groups):
-        text += f"\ndashed: {labels[1]}" if other_method else ""
+        text += f"\ndashed: {labels[1]}" if picture.other_method else ""
         handles, labels = [], []
     elif len(handles) > len(labels):
         labels.insert(0, "measured")
-    legend = figure.legend(
-        handles[: len(labels)],
-        labels,
-        loc="outside lower left",
-        title=text or None,
-        alignment="left",
-        frameon=False,
-    )
-    legend.get_title().set_fontweight("bold")
-    title = f"{short_name(name)}: {law_title}" if law_title else short_name(name)
-    heading = (
-        [textwrap.fill(f"DO NOT USE: {', '.join(do_not_use)}", int(11 * width))]
-        if do_not_use
-        else []
-    )
+    _legend(figure, handles[: len(labels)], labels, text)
+    heading = [_warning(picture, width)] if picture.do_not_use else []
     figure.suptitle(
-        "\n".join([*heading, title]),
-        color=WARNING if do_not_use else None,
+        "\n".join([*heading, _title(picture)]),
+        color=WARNING if heading else None,
         fontsize=11,
         fontweight="bold",
         parse_math=False,
@@ -668,16 +613,16 @@ def _with_error(method: str, percent: float | None) -> str:
     return method if percent is None else f"{method}: RMSE {format_value(percent, 2)} % of max."
 
 
-def groups_of_tests(tests: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def groups_of_tests(tests: Sequence[DrawnTest]) -> list[list[DrawnTest]]:
     """Tests that share a panel: tests of one kind that do not turn, as many as there are colours."""
-    groups: list[list[Mapping[str, Any]]] = []
+    groups: list[list[DrawnTest]] = []
     for test in tests:
         fits = next(
             (
                 group
                 for group in groups
-                if group[0]["kind"] == test["kind"]
-                and not (test["turns"] or group[0]["turns"])
+                if group[0].kind == test.kind
+                and not (test.turns or group[0].turns)
                 and len(group) < MOST_SERIES
             ),
             None,
@@ -690,32 +635,28 @@ def groups_of_tests(tests: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
 
 
 def draw_tests(
-    panel: Axes, tests: Sequence[Mapping[str, Any]], strain_label: str, stress_label: str
+    panel: Axes, tests: Sequence[DrawnTest], strain_label: str, stress_label: str
 ) -> None:
     """Tests of one kind: stress over strain, or the answer over the time; see `record_figure`."""
-    over_time = tests[0]["kind"] in _OVER_TIME and tests[0]["time"] is not None
-    strain_driven = tests[0]["drives"] == "strain"
+    first = tests[0]
+    over_time = first.kind in _OVER_TIME and first.time is not None
+    strain_driven = first.drives == "strain"
     for i, test in enumerate(tests):
         colours = (MEASURED, MODEL) if len(tests) == 1 else (COLOURS[i], COLOURS[i])
-        label = test["settings"] or test["name"]
-        if test.get("rmse_percent") is not None:
-            label = f"{label}: {format_value(test['rmse_percent'], 2)} %"
-        response = test["stress_mpa"] if strain_driven else test["strain"]
-        driven = test["strain"] if strain_driven else test["stress_mpa"]
-        answers = [each for each in (test["answer"], test.get("other")) if each is not None]
+        label = f"{test.settings or test.name}: {format_value(test.rmse_percent, 2)} %"
+        driven, response = np.asarray(test.strain), np.asarray(test.stress_mpa)
+        if not strain_driven:
+            driven, response = response, driven
+        seen = [response, np.asarray(test.answer)]
+        seen += [] if test.other is None else [np.asarray(test.other)]
         if over_time:
-            held = test["time"] > 0
-            place, response = test["time"][held], None if response is None else response[held]
-            lines = [(place, response), *((place, found[held]) for found in answers)]
-        elif strain_driven:
-            lines = [(driven, response), *((driven, found) for found in answers)]
+            time = np.asarray(test.time)
+            lines = [(time[time > 0], each[time > 0]) for each in seen]
         else:
-            lines = [(response, driven), *((found, driven) for found in answers)]
+            lines = [(driven, each) if strain_driven else (each, driven) for each in seen]
         measured, answered, *others = lines
-        if response is not None:
-            label_of_points = "measured" if len(tests) == 1 else "_"
-            _draw_measured(panel, *measured, colours[0], label_of_points)
-        panel.plot(*answered, "-", color=colours[1], lw=1.0 if test["turns"] else 2.0, label=label)
+        _draw_measured(panel, *measured, colours[0], "measured" if len(tests) == 1 else "_")
+        panel.plot(*answered, "-", color=colours[1], lw=1.0 if test.turns else 2.0, label=label)
         for line in others:
             colour = SECOND if len(tests) == 1 else colours[1]
             other_label = "other" if len(tests) == 1 else "_"
@@ -727,12 +668,10 @@ def draw_tests(
     else:
         panel.set_xlabel(f"{strain_label} (–)")
         panel.set_ylabel(f"{stress_label} (MPa)")
-    title = f"{tests[0]['title']}"
+    title = first.title
     if len(tests) == 1:
-        error = tests[0].get("rmse_percent")
-        told = [short_name(tests[0]["name"], 24), tests[0]["settings"]]
-        told += [f"RMSE {format_value(error, 2)} % of max."] if error is not None else []
-        title += "\n" + ", ".join(filter(None, told))
+        error = f"RMSE {format_value(first.rmse_percent, 2)} % of max."
+        title += "\n" + ", ".join(filter(None, [short_name(first.name, 24), first.settings, error]))
     else:
         panel.legend(frameon=False, fontsize=8)
     panel.set_title(title, loc="left", fontsize=9, parse_math=False)
@@ -860,29 +799,21 @@ def draw_uniformity(
 
 @dataclasses.dataclass(frozen=True)
 class Corner:
-    """Samples of a joint posterior, drawn label by label and pair by pair.
+    """Samples of a joint posterior, drawn label by label and pair by pair."""
 
-    Attributes:
-      names, units: of the p parameters.
-      logarithmic: whether each parameter's range is.
-      values: [samples, p], in the units.
-      recommended: name -> the value that the answer recommends, drawn as lines; those that are known.
-      title: above the picture; "" for none.
-    """
+    samples: PosteriorPicture
 
-    names: Sequence[str]
-    units: Sequence[str]
-    logarithmic: Sequence[bool]
-    values: Array
-    recommended: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    title: str = ""
+    @functools.cached_property
+    def values(self) -> Array:
+        """[samples, p], in the parameters' units."""
+        return np.asarray(self.samples.values)
 
     @functools.cached_property
     def figure(self) -> Figure:
         """Histograms on the diagonal; below it the joint regions of highest density of each pair and the samples."""
-        count = len(self.names)
+        count = len(self.samples.names)
         size = max(3.6, _CORNER_PANEL * count + 0.7)
-        figure = new_figure(size, size + (0.35 if self.title else 0.0))
+        figure = new_figure(size, size + (0.35 if self.samples.title else 0.0))
         panels = figure.subplots(count, count, squeeze=False)
         for row, column in itertools.product(range(count), repeat=2):
             panel = panels[row, column]
@@ -894,25 +825,25 @@ class Corner:
                 self._draw_pair(panel, column, row)
             panel.label_outer()
             if row == count - 1:
-                label = with_unit(self.names[column], self.units[column])
+                label = with_unit(self.samples.names[column], self.samples.units[column])
                 panel.set_xlabel(label, parse_math=False)
             if column == 0 and row:
-                label = with_unit(self.names[row], self.units[row])
+                label = with_unit(self.samples.names[row], self.samples.units[row])
                 panel.set_ylabel(label, parse_math=False)
-        if self.title:
-            figure.suptitle(self.title, fontsize=11, fontweight="bold", x=0.02, ha="left")
+        if self.samples.title:
+            figure.suptitle(self.samples.title, fontsize=11, fontweight="bold", x=0.02, ha="left")
         figure.align_labels()
         return figure
 
     @property
     def svg(self) -> str:
         """An `<svg>` element for a page."""
-        named = ", ".join(self.names)
+        named = ", ".join(self.samples.names)
         return inline_svg(self.figure, "corner", f"samples of the joint posterior of {named}")
 
     def _is_logarithmic(self, column: int) -> bool:
         values = self.values[:, column]
-        return bool(self.logarithmic[column]) and values.max() > _DECADE * values.min()
+        return bool(self.samples.logarithmic[column]) and values.max() > _DECADE * values.min()
 
     def _scaled(self, column: int) -> Array:
         values = self.values[:, column]
@@ -933,7 +864,7 @@ class Corner:
         low, middle, high = np.quantile(self.values[:, column], [0.025, 0.5, 0.975])
         for place in (low, high):
             panel.axvline(place, color=MODEL, lw=0.9, ls="--")
-        if (value := self.recommended.get(self.names[column])) is not None:
+        if (value := self.samples.recommended.get(self.samples.names[column])) is not None:
             panel.axvline(value, color=SECOND, lw=1.1)
         text = f"{format_value(middle, 3)}\n{format_value(low, 3)} … {format_value(high, 3)}"
         panel.set_title(text, fontsize=8)
@@ -969,7 +900,7 @@ class Corner:
         if heights[0] < heights[1]:
             panel.contour(*middles, density.T, levels=heights, colors=INK, linewidths=(0.8, 1.4))
         for place, draw in ((x, panel.axvline), (y, panel.axhline)):
-            if (value := self.recommended.get(self.names[place])) is not None:
+            if (value := self.samples.recommended.get(self.samples.names[place])) is not None:
                 draw(value, color=SECOND, lw=1.0)
         finish(panel)
         self._fit_axis(panel.xaxis, x)

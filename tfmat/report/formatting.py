@@ -62,7 +62,7 @@ def with_unit(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def with_error(value: float, error: float | None) -> str:
+def with_error(value: float | None, error: float | None) -> str:
     """`2.41 ± 0.13`; the value alone where its error is not known."""
     if error is None:
         return format_value(value, 3)

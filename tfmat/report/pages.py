@@ -23,9 +23,11 @@ from tfmat.identification.results import (
     Bin,
     Coverage,
     CoverageCurve,
+    CurvePicture,
     ReferenceScores,
     Score,
     SpreadBin,
+    TestsPicture,
 )
 from tfmat.report import formatting
 from tfmat.report.figures import (
@@ -419,14 +421,14 @@ def _training(run: RunFiles) -> list[Finding]:
 
 def _example(run: RunFiles) -> list[Finding]:
     picture = run.example_picture
-    if picture is None or picture.get("rmse_percent") is None:
+    if picture is None or picture.rmse_percent is None:
         return []
-    own, refined = picture["rmse_percent"], picture["refined"]
-    what = "tests" if "tests" in picture else "curve"
+    own, refined = picture.rmse_percent, picture.refined
+    what = "tests" if picture.is_of_tests else "curve"
     text = f"On the example {what} the network alone is {format_value(own, 2)} % of the maximum stress off"
     if refined is None:
         return [Finding("note", f"{text}.")]
-    better = refined["rmse_percent"]
+    better = refined.rmse_percent
     text += f", least squares from its answer {format_value(better, 2)} %"
     if own > CLEARLY_WORSE * better:
         advice = "take the least-squares values, which identify gives beside its own."
@@ -784,35 +786,37 @@ def _page(run: RunFiles, figures: Figures) -> str:
 def _panels(run: RunFiles) -> list["_ExampleCurve | Picture"]:
     """The example's pictures: of its curve, or of its tests, a panel each."""
     picture = run.example_picture
-    if picture is None or "tests" not in picture:
-        return [_ExampleCurve(run)]
-    labels = [picture.get(f"{axis}_label", axis) for axis in ("strain", "stress")]
+    if not isinstance(picture, TestsPicture):
+        return [_ExampleCurve(picture)] if picture else []
     return [
         Picture(
             f"example-{i}",
-            f"measured and re-simulated answer to {group[0]['title']}",
-            functools.partial(_draw_tests, tests=group, labels=labels),
+            f"measured and re-simulated answer to {group[0].title}",
+            functools.partial(
+                draw_tests,
+                tests=group,
+                strain_label=picture.strain_label,
+                stress_label=picture.stress_label,
+            ),
             4.3,
             3.6,
         )
-        for i, group in enumerate(groups_of_tests(picture["tests"]))
+        for i, group in enumerate(groups_of_tests(picture.tests))
     ]
-
-
-def _draw_tests(panel: Axes, tests: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> None:
-    draw_tests(panel, tests, *labels)
 
 
 @dataclasses.dataclass(frozen=True)
 class _ExampleCurve:
     """The example's curves, without the title and the values, which stand beside them on the page."""
 
-    run: RunFiles
+    picture: CurvePicture
 
     @property
     def svg(self) -> str:
-        bare = {"name": "", "law_title": "", "parameters": {}, "assumed": ()}
-        figure = curve_figure(**{**(self.run.example_picture or {}), **bare}, width=5.6)
+        bare = msgspec.structs.replace(
+            self.picture, name="", law_title="", parameters={}, assumed=[]
+        )
+        figure = curve_figure(bare, width=5.6)
         description = "measured and re-simulated stress over strain, with residuals"
         return inline_svg(figure, "example", description)
 

@@ -6,7 +6,7 @@ import os
 import pathlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -24,20 +24,24 @@ from tfmat.files import (
     write_json,
 )
 from tfmat.identification.results import (
+    Answer,
     Bin,
     Count,
     Coverage,
+    CurvePicture,
+    DrawnTest,
     ErrorScores,
     Evaluation,
     NotNegative,
+    PosteriorPicture,
     ReferenceScores,
+    TestsPicture,
 )
 from tfmat.records.laboratory import OBSERVATION
 
 if TYPE_CHECKING:
     from tfmat.report.figures import Corner
 
-Kind = TypeVar("Kind")
 
 # --------------------------------------------------------------------------------------------------
 # The JSON files in a run's folder, as types that `tfmat.files.check_json` checks them against.
@@ -214,115 +218,7 @@ class MetricsLine(Struct, kw_only=True):
 
 
 # --------------------------------------------------------------------------------------------------
-# A run's example, as types that `tfmat.files.check_json` checks its JSON files against.
-#
-# A key that is not `Required` may be missing: an older tfmat did not write it, or the example has none.
-
-
-class ExampleParameter(TypedDict, total=False):
-    """One parameter of the example's answer."""
-
-    unit: Required[str]
-    value: Required[float]
-    fixed: bool
-    method: str
-    network: float | None
-    least_squares: float | None
-    ci95: tuple[float, float] | None
-
-
-class ExampleWarning(TypedDict):
-    """A reason to be careful with the example's answer."""
-
-    kind: str
-    text: str
-    advice: str
-
-
-class Example(TypedDict, total=False):
-    """An entry of `example.json`."""
-
-    parameters: dict[str, ExampleParameter]
-    warnings: list[str | ExampleWarning]
-
-
-class Fitted(TypedDict):
-    """The example's answer by least squares."""
-
-    name: str
-    rmse_percent: NotNegative
-
-
-class Refined(Fitted, total=False):
-    """The same of a curve; `values` were kept before, and are read no more."""
-
-    stress_mpa: Required[list[float]]
-    values: dict[str, float]
-
-
-class _Picture(TypedDict, total=False):
-    """The content of both kinds of pictures."""
-
-    name: Required[str]
-    law_title: Required[str]
-    parameters: Required[dict[str, tuple[float, str]]]
-    rmse_percent: Required[NotNegative | None]
-    intervals: dict[str, tuple[float, float] | None]
-    do_not_use: list[str]
-    assumed: list[str]
-    strain_label: str
-    stress_label: str
-
-
-class Picture(_Picture, total=False):
-    """`example_picture.json`: arguments of `tfmat.report.figures.curve_figure`."""
-
-    strain: Required[list[float]]
-    stress_mpa: Required[list[float]]
-    resimulated_mpa: Required[list[float] | None]
-    refined: Required[Refined | None]
-    recommended: str
-
-
-class Posterior(TypedDict, total=False):
-    """`example_posterior.json`: arguments of `tfmat.report.figures.Corner`."""
-
-    names: Required[list[str]]
-    units: Required[list[str]]
-    logarithmic: Required[list[bool]]
-    values: Required[list[list[float]]]
-    recommended: dict[str, float]
-    title: str
-
-
-class DrawnTest(TypedDict):
-    """One test of `TestsPicture`."""
-
-    name: str
-    title: str
-    kind: str
-    drives: Literal["strain", "stress"]
-    turns: bool
-    strain: list[float]
-    stress_mpa: list[float]
-    time: list[float] | None
-    answer: list[float]
-    other: list[float] | None
-    rmse_percent: NotNegative
-    settings: str
-
-
-class TestsPicture(_Picture, total=False):
-    """`example_tests.json`: arguments of `tfmat.report.figures.record_figure`."""
-
-    tests: Required[list[DrawnTest]]
-    refined: Required[Fitted | None]
-    method: Required[str]
-    other_method: Required[str | None]
-
-
-# --------------------------------------------------------------------------------------------------
-# An evaluation in a run's folder: its numbers, and the answers that they were computed from.
+# What an evaluation leaves in a run's folder: its numbers, and the answers that they were computed from.
 
 
 Array = NDArray[np.floating]
@@ -381,11 +277,15 @@ def write_evaluation(
 
 def read_evaluation(path: str | os.PathLike) -> Evaluation:
     """The content of an evaluation.json; InputError where it is missing or damaged."""
-    content = read_json(path)
-    if isinstance(content, dict) and "yardstick" in content:  # an older tfmat's name
-        content["reference"] = content.get("reference") or content["yardstick"]
-    found: Evaluation = check_json(content, Evaluation, path)
+    found: Evaluation = check_json(_with_reference(read_json(path)), Evaluation, path)
     return found
+
+
+def _with_reference(content: Any) -> Any:
+    """An older tfmat called the reference a yardstick."""
+    if not isinstance(content, dict):
+        return content
+    return {"reference": content.get("yardstick"), **content}
 
 
 def read_answers(workdir: str | os.PathLike) -> ScoredAnswers | None:
@@ -407,11 +307,16 @@ def read_answers(workdir: str | os.PathLike) -> ScoredAnswers | None:
 
 # A folder with none of these is no run.
 _MARKS = ("config.json", "status.json", "metrics.jsonl", "model.json", "evaluation.json")
-# The example's picture, of a curve or of tests, and what is an array in it.
+# The example's picture, of a curve or of tests.
 _PICTURE, _TESTS = "example_picture.json", "example_tests.json"
 # Samples of the example's posterior.
 _POSTERIOR = "example_posterior.json"
-_ARRAYS = ("strain", "stress_mpa", "resimulated_mpa", "time", "answer", "other")
+# What an answer of an older tfmat may lack.
+_ABSENT: dict[str, Any] = {
+    "curve": "", "law": None, "do_not_use": False, "reasons": [], "method": "network", "parameters": {},
+    "rmse_percent": None, "rmse_percent_of": {}, "conditions": {}, "tensile": None, "assumed": [], "num_points": 0,
+    "steps": [], "warnings": [],
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -425,8 +330,7 @@ class RunFiles:
       metrics: lines of metrics.jsonl.
       sessions: of provenance.json, the oldest first.
       answers: the network's answers to the test curves, or None.
-      example: the example's answer as `tfmat identify --json` tells it, or {}.
-      example_picture: arguments of `answer_figure` for it, or None.
+      example: the example's answer, or None; example_picture: of it.
       example_posterior: the corner plot of its posterior's samples, or None.
       landscape, landscape_between: what `tfmat landscape` measured around the minimum and to another one.
       running: a process is training in the folder now.
@@ -442,8 +346,8 @@ class RunFiles:
     metrics: list[MetricsLine]
     sessions: list[dict[str, Any]]
     answers: ScoredAnswers | None
-    example: dict[str, Any]
-    example_picture: dict[str, Any] | None
+    example: Answer | None
+    example_picture: CurvePicture | TestsPicture | None
     example_posterior: "Corner | None"
     running: bool
     damaged: tuple[str, ...] = ()
@@ -470,21 +374,21 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
             f"{folder} {what}; name a run's folder with --workdir, or train one: tfmat train --workdir={folder}"
         )
     files = _Files(folder)
-    config = files.checked("config.json", Configuration)
-    provenance = files.checked("provenance.json", Provenance)
-    examples = files.content("example.json", list[Example], empty=[])
+    config = files.read("config.json", Configuration)
+    provenance = files.read("provenance.json", Provenance)
+    examples = files.read("example.json", list[Answer], _of_today) or [None]
     lines = read_metrics(folder / "metrics.jsonl")
     run = RunFiles(
         workdir=folder,
-        config=Configuration() if config is None else config[0],
-        configuration={} if config is None else config[1],
+        config=config or Configuration(),
+        configuration=read_json(folder / "config.json") if config else {},
         status=files.read("status.json", Status) or Status(),
         model=files.read("model.json", Description),
-        evaluation=files.evaluation(),
+        evaluation=files.read("evaluation.json", Evaluation, _with_reference),
         metrics=msgspec.convert(lines, list[MetricsLine]),
-        sessions=[] if provenance is None else provenance[1].get("sessions", []),
+        sessions=read_json(folder / "provenance.json").get("sessions", []) if provenance else [],
         answers=read_answers(folder),
-        example=examples[0] if examples else {},
+        example=examples[0],
         example_picture=_picture(files),
         example_posterior=_posterior(files),
         running=is_locked(folder),
@@ -523,53 +427,66 @@ class _Files:
     def __init__(self, folder: pathlib.Path):
         self._folder, self.damaged = folder, list[str]()
 
-    def checked(self, name: str, kind: Any) -> tuple[Any, Any] | None:
-        """A file's content as this type, and as read; None where the file is missing or damaged."""
+    def read(
+        self, name: str, kind: Any, of_today: Callable[[Any], Any] = lambda content: content
+    ) -> Any:
+        """A file's content as this type; None where the file is missing or damaged.
+
+        Args:
+          of_today: what an older tfmat wrote -> the same in today's form.
+        """
         path = self._folder / name
-        if not path.exists():
-            return None
         try:
-            content = read_json(path)
-            return check_json(content, kind, path), content
+            return check_json(of_today(read_json(path)), kind, path) if path.exists() else None
         except InputError as error:
             self.damaged.append(str(error))
             return None
-
-    def read(self, name: str, kind: type[Kind]) -> Kind | None:
-        """A file's content as this type; None where the file is missing or damaged."""
-        found = self.checked(name, kind)
-        return None if found is None else found[0]
-
-    def evaluation(self) -> Evaluation | None:
-        """None where it is missing or damaged."""
-        path = self._folder / "evaluation.json"
-        try:
-            return read_evaluation(path) if path.exists() else None
-        except InputError as error:
-            self.damaged.append(str(error))
-            return None
-
-    def content(self, name: str, kind: Any, empty: Any = None) -> Any:
-        """A file's content; an empty one where the file is missing or damaged."""
-        found = self.checked(name, kind)
-        return found[1] if found else {} if empty is None else empty
 
     def refuse(self, name: str, why: str) -> None:
         """Notes a file that cannot be used."""
         self.damaged.append(f"{self._folder / name} is damaged: {why}")
 
 
-def write_example_picture(workdir: str | os.PathLike, picture: Mapping[str, Any]) -> None:
-    """Keeps the picture of the example's answer, arguments of `answer_figure`, in a run's folder."""
-    name = _TESTS if "tests" in picture else _PICTURE
-    content = _with(picture, lambda array: np.asarray(array).tolist())
-    write_json(pathlib.Path(workdir) / name, content)
+def write_example_picture(workdir: str | os.PathLike, picture: CurvePicture | TestsPicture) -> None:
+    """Keeps the picture of the example's answer in a run's folder."""
+    write_json(pathlib.Path(workdir) / (_TESTS if picture.is_of_tests else _PICTURE), picture)
 
 
-def write_example_posterior(workdir: str | os.PathLike, posterior: Mapping[str, Any]) -> None:
-    """Keeps samples of the example's posterior, arguments of `Corner`, in a run's folder."""
-    values = np.asarray(posterior["values"]).tolist()
-    write_json(pathlib.Path(workdir) / _POSTERIOR, {**posterior, "values": values})
+def write_example_posterior(workdir: str | os.PathLike, posterior: PosteriorPicture) -> None:
+    """Keeps samples of the example's posterior in a run's folder."""
+    write_json(pathlib.Path(workdir) / _POSTERIOR, posterior)
+
+
+def _of_today(answers: Any) -> Any:
+    """Answers of an older tfmat, which kept the network's value, least squares beside it, and sentences alone."""
+    return [_answer_of_today(each) for each in answers] if isinstance(answers, list) else answers
+
+
+def _answer_of_today(answer: Any) -> Any:
+    if not isinstance(answer, dict):
+        return answer
+    answer = {**_ABSENT, **answer}
+    values, warnings = answer["parameters"], answer["warnings"]
+    if isinstance(values, dict):
+        answer["parameters"] = {name: _value_of_today(value) for name, value in values.items()}
+    if isinstance(warnings, list):
+        answer["warnings"] = [
+            {"kind": "", "text": each} if isinstance(each, str) else each for each in warnings
+        ]
+    return answer
+
+
+def _value_of_today(value: Any) -> Any:
+    if not isinstance(value, dict) or "method" in value:
+        return value
+    own, fitted = value.get("value"), value.get("least_squares")
+    method = "network" if fitted is None else "least_squares"
+    return {
+        **value,
+        "value": fitted or own,
+        "network": own,
+        "method": "given" if value.get("fixed") else method,
+    }
 
 
 def _landscape(files: _Files, name: str) -> Landscape | None:
@@ -592,65 +509,45 @@ def _shape(rows: list[list[float]]) -> tuple[int, int] | None:
 
 def _posterior(files: _Files) -> "Corner | None":
     """The example's samples; None where they are missing or damaged."""
-    content = files.content(_POSTERIOR, Posterior)
-    if not content:
+    found: PosteriorPicture | None = files.read(_POSTERIOR, PosteriorPicture)
+    if found is None:
         return None
-    names, units, flags, values = (
-        content[key] for key in ("names", "units", "logarithmic", "values")
-    )
-    lengths = {len(row) for row in (units, flags, *values)}
-    if not values or lengths != {len(names)} or not np.isfinite(values).all():
+    lengths = {len(found.units), len(found.logarithmic), *map(len, found.values)}
+    finite = all(math.isfinite(value) for row in found.values for value in row)
+    if not found.values or lengths != {len(found.names)} or not finite:
         files.refuse(_POSTERIOR, "its samples are not numbers of each parameter")
         return None
     # Matplotlib, which those that only read numbers need not wait for.
     from tfmat.report.figures import Corner
 
-    return Corner(names, units, flags, np.asarray(values), content.get("recommended", {}))
+    return Corner(msgspec.structs.replace(found, title=""))
 
 
-def _picture(files: _Files) -> dict[str, Any] | None:
-    """The example's picture as it was; None where it is missing or damaged."""
-    kinds: dict[str, Any] = {
-        _PICTURE: Picture,
-        _TESTS: TestsPicture,
-    }
-    for name, kind in kinds.items():
-        content = files.content(name, kind)
-        if content:
-            picture = _with(content, lambda values: np.asarray(values, np.float64))
-            tests = picture.get("tests", [picture])
-            if not tests or any(
-                len(set(_lengths(test))) > 1 or not len(test["strain"]) for test in tests
-            ):
+def _picture(files: _Files) -> CurvePicture | TestsPicture | None:
+    """The example's picture; None where it is missing or damaged."""
+    kinds: tuple[tuple[str, Any], ...] = ((_PICTURE, CurvePicture), (_TESTS, TestsPicture))
+    for name, kind in kinds:
+        found = files.read(name, kind)
+        if found is not None:
+            if not all(map(_is_drawable, found.tests if found.is_of_tests else [found])):
                 files.refuse(name, "its curves have different numbers of points")
                 return None
-            known = kind.__annotations__.keys()
-            return {key: value for key, value in picture.items() if key in known}
+            if found.is_of_tests and not found.tests:
+                files.refuse(name, "it has no tests")
+                return None
+            return found
     return None
 
 
-def _lengths(curves: Mapping[str, Any]) -> list[int]:
-    """The numbers of points of the arrays in a picture, or in one test of it."""
-    inside = curves.get("refined") or {}
-    return [
-        len(each[name])
-        for each in (curves, inside)
-        for name in _ARRAYS
-        if each.get(name) is not None
-    ]
-
-
-def _with(content: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The picture, or a part of it, its arrays changed."""
-    found = dict(content)
-    for name, value in content.items():
-        if name in _ARRAYS and value is not None:
-            found[name] = change(value)
-        elif name == "tests":
-            found[name] = [_with(test, change) for test in value]
-        elif name == "refined" and value:
-            found[name] = _with(value, change)
-    return found
+def _is_drawable(drawn: CurvePicture | DrawnTest) -> bool:
+    """Whether its arrays have one length, which is not zero."""
+    if isinstance(drawn, DrawnTest):
+        arrays: list[list[float] | None] = [drawn.time, drawn.answer, drawn.other]
+    else:
+        fitted = drawn.refined.stress_mpa if drawn.refined else None
+        arrays = [drawn.resimulated_mpa, fitted or None]
+    lengths = {len(each) for each in (drawn.stress_mpa, *arrays) if each is not None}
+    return lengths <= {len(drawn.strain)} and len(drawn.strain) > 0
 
 
 # --------------------------------------------------------------------------------------------------

@@ -9,13 +9,20 @@ from rich.table import Table
 from rich.text import Text
 
 from tfmat.identification.results import (
+    Answer,
+    AnsweredTest,
     BesideExact,
     Coverage,
     Evaluation,
+    Narrowing,
+    NextTest,
     PosteriorScores,
     ReferenceScores,
+    SampledPosterior,
     Score,
+    TensileValue,
     Uniformity,
+    Warned,
 )
 from tfmat.report.formatting import (
     BIN_TITLES,
@@ -247,46 +254,48 @@ def _r2(r2: float | None) -> str:
     return "–" if r2 is None else f"{r2:.5f}"
 
 
-def next_test_table(curve: str, found: Mapping[str, Any]) -> Table:
+def next_test_table(curve: str, found: NextTest) -> Table:
     """One row a test that could come next, those that tell most first: how it narrows each prediction.
 
     Args:
       curve: name of the specimen.
-      found: the entry `next_test` that `tfmat identify --json` writes.
     """
-    predictions = [one for one in found["quantities"] if one["is_prediction"]]
-    parameters = [one["name"] for one in found["quantities"] if not one["is_prediction"]]
+    predictions = [one for one in found.quantities if one.is_prediction]
+    parameters = [one.name for one in found.quantities if not one.is_prediction]
     headings = ["test", "gain (nats)"]
-    headings += [f"{one['name'].replace(':', chr(10))}\ninterval ×" for one in predictions]
+    headings += [f"{one.name.replace(':', chr(10))}\ninterval ×" for one in predictions]
     headings += ["parameter that it narrows most", "by", "notes"]
     rows = []
-    for test in found["tests"]:
-        ratios = test["interval_ratio"]
-        known = [name for name in parameters if ratios[name]["ratio"] is not None]
-        most = min(known, key=lambda name: ratios[name]["ratio"], default=None)
-        total = test["records"] + test["failed"]
+    for test in found.tests:
+        ratios = test.interval_ratio
+        known = {name: ratio for name in parameters if (ratio := ratios[name].ratio) is not None}
+        most = min(known, key=lambda name: known[name], default=None)
+        total = test.records + test.failed
         notes = [
-            f"{test[key]} of {total} {what}"
-            for key, what in (("doubtful", "did not quite converge"), ("failed", "left out"))
-            if test[key]
+            f"{count} of {total} {what}"
+            for count, what in (
+                (test.doubtful, "did not quite converge"),
+                (test.failed, "left out"),
+            )
+            if count
         ]
         rows.append(
             [
-                f"{test['title']}{' (again)' if test['again'] else ''}",
-                with_error(test["gain_nats"], test["gain_error"]),
-                *(_ratio(ratios[one["name"]]) for one in predictions),
+                test.titled,
+                with_error(test.gain_nats, test.gain_error),
+                *(_ratio(ratios[one.name]) for one in predictions),
                 "–" if most is None else f"{most} × {_ratio(ratios[most])}",
-                test["by"],
+                test.by,
                 ", ".join(notes),
             ]
         )
     now = "; ".join(
-        f"{one['name']} {_ratio_interval(one['ci95'])} {format_unit(one['unit'])}".rstrip()
+        f"{one.name} {_ratio_interval(one.ci95)} {format_unit(one.unit)}".rstrip()
         for one in predictions
     )
     caption = (
         f"95 % intervals now: {now}; × what a test is expected to leave of the width, ± the Monte Carlo error; tests "
-        f"of {found['num_points']} points; weights that stand on few draws (Pareto k > 0.7) give way to sampling"
+        f"of {found.num_points} points; weights that stand on few draws (Pareto k > 0.7) give way to sampling"
     )
     title = f"which test of {curve} next"
     return text_table(
@@ -298,13 +307,13 @@ def _ratio_interval(ends: Sequence[float]) -> str:
     return " … ".join(format_value(end, 3) for end in ends)
 
 
-def _ratio(entry: Mapping[str, float | None]) -> str:
-    ratio, error = entry["ratio"], entry["error"]
-    return "–" if ratio is None or error is None else with_error(ratio, error)
+def _ratio(entry: Narrowing) -> str:
+    known = entry.ratio is not None and entry.error is not None
+    return with_error(entry.ratio, entry.error) if known else "–"
 
 
 # --------------------------------------------------------------------------------------------------
-# Tables of answers for the terminal, made from the entries that `tfmat identify --json` writes.
+# Tables of answers for the terminal.
 
 
 METHODS = {
@@ -339,16 +348,16 @@ class Note:
     curves: tuple[str, ...]
 
 
-def notes_of(results: Iterable[Mapping[str, Any]]) -> list[Note]:
+def notes_of(results: Iterable[Answer]) -> list[Note]:
     """Every kind of warning once, the most frequent first."""
-    found: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
+    found: dict[str, list[tuple[str, Warned]]] = {}
     for result in results:
-        for warning in result["warnings"]:
-            found.setdefault(warning["kind"], []).append((result["curve"], warning))
+        for warning in result.warnings:
+            found.setdefault(warning.kind, []).append((result.curve, warning))
     by_count = sorted(found.items(), key=lambda item: -len(item[1]))
     return [
         Note(
-            _mark(i), kind, each[0][1]["advice"], each[0][1]["text"],
+            _mark(i), kind, each[0][1].advice, each[0][1].text,
             tuple(dict.fromkeys(curve for curve, _ in each)),
         )
         for i, (kind, each) in enumerate(by_count)
@@ -360,46 +369,42 @@ def _mark(i: int) -> str:
     return letter if i < 26 else f"{letter}{i // 26 + 1}"
 
 
-def identification_table(
-    results: Sequence[Mapping[str, Any]], notes: Sequence[Note] | None = None
-) -> Table:
+def identification_table(results: Sequence[Answer], notes: Sequence[Note] | None = None) -> Table:
     """One row per curve: the recommended values, the error of their curve, and whether they may be used.
 
     Args:
-      results: the entries that `tfmat identify --json` writes.
       notes: kinds of warnings whose marks stand in the last column; None finds them.
     """
     notes = notes_of(results) if notes is None else notes
-    law = next((result["law"] for result in results), None)
+    law = next((result.law for result in results), None)
     table = _batch_table(f"law {law}" if law else None)
     table.add_column("curve", overflow="fold")
-    shared = shared_beginning([result["curve"] for result in results])
-    parameters: Mapping[str, Any] = results[0]["parameters"] if results else {}
-    for name, entry in parameters.items():
-        given = "\ngiven" if entry["method"] == "given" else ""
-        table.add_column(with_unit(name, entry["unit"]) + given, justify="right", no_wrap=True)
+    shared = shared_beginning([result.curve for result in results])
+    for name, value in results[0].parameters.items() if results else ():
+        given = "\ngiven" if value.fixed else ""
+        table.add_column(with_unit(name, value.unit) + given, justify="right", no_wrap=True)
     table.add_column("error\n%", justify="right", no_wrap=True)
-    methods = {result["method"] for result in results}
+    methods = {result.method for result in results}
     if len(methods) > 1:
         table.add_column("got by")
-    certified = any("posterior" in result for result in results)
+    certified = any(result.posterior for result in results)
     if certified:
         table.add_column("posterior", overflow="fold")
-    assumed = any(result["assumed"] for result in results)
+    assumed = any(result.assumed for result in results)
     if assumed:
         table.add_column("assumed", overflow="fold")
     table.add_column("use", overflow="fold")
     table.add_column("notes")
     for result in results:
-        cells = [format_value(entry["value"]) for entry in result["parameters"].values()]
-        cells.append(format_value(result["rmse_percent"], 3))
-        cells += [METHODS[result["method"]]] if len(methods) > 1 else []
-        cells += [result.get("posterior", {"status": "–"})["status"]] if certified else []
-        cells += [_assumed(result["assumed"])] if assumed else []
-        marks = [note.mark for note in notes if result["curve"] in note.curves]
+        cells = [format_value(value.value) for value in result.parameters.values()]
+        cells.append(format_value(result.rmse_percent, 3))
+        cells += [METHODS[result.method]] if len(methods) > 1 else []
+        cells += [result.posterior.status if result.posterior else "–"] if certified else []
+        cells += [_assumed(result.assumed)] if assumed else []
+        marks = [note.mark for note in notes if result.curve in note.curves]
         # As Text, so that a file called `[a].csv` is not taken for a style.
         table.add_row(
-            Text(result["curve"].removeprefix(shared)), *cells, _use(result), " ".join(marks)
+            Text(result.curve.removeprefix(shared)), *cells, _use(result), " ".join(marks)
         )
     if shared:
         table.caption = f"curves without '{shared}', with which every name begins"
@@ -434,21 +439,20 @@ def _assumed(texts: Sequence[str]) -> str:
     return ", ".join(short) or "–"
 
 
-def _use(result: Mapping[str, Any]) -> Text:
-    if result["do_not_use"]:
-        return Text(f"NO: {', '.join(result['reasons'])}", style="bold red")
+def _use(result: Answer) -> Text:
+    if result.do_not_use:
+        return Text(f"NO: {', '.join(result.reasons)}", style="bold red")
     return Text("yes")
 
 
-def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
+def parameter_table(result: Answer, details: bool = False) -> Table:
     """One row per parameter of one answer: the recommended value, its interval, and how it was got.
 
     Args:
-      result: an entry of the JSON file.
       details: also the network's answer and the best fit.
     """
-    title = f"{result['curve']}, law {result['law']}" if result["law"] else result["curve"]
-    pooled = result["method"] == "mean of specimens"
+    title = f"{result.curve}, law {result.law}" if result.law else result.curve
+    pooled = result.is_pooled
     of_mean = " of the mean" if pooled else ""
     headings = ["parameter", "value", "scatter (std)" if pooled else "± std"]
     headings += [f"95 % interval{of_mean}", "got by"]
@@ -465,80 +469,78 @@ def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
     elif pooled:
         headings.append(f"least squares,\n{together}")
     rows: list[list[str | Text]] = []
-    for name, entry in result["parameters"].items():
+    for name, value in result.parameters.items():
         row: list[str | Text] = [
-            with_unit(name, entry["unit"]), Text(format_value(entry["value"]), "bold"),
-            format_value(entry["std"], 3), _interval(entry["ci95"]), METHODS[entry["method"]],
+            with_unit(name, value.unit), Text(format_value(value.value), "bold"),
+            format_value(value.std, 3), _interval(value.ci95), METHODS[value.method],
         ]  # fmt: skip
         if pooled:
-            row.append(_interval(entry.get("next_specimen_ci95")))
+            row.append(_interval(value.next_specimen_ci95 or None))
         if details:
             row += [
-                format_value(entry["network"]), _interval(entry["network_ci95"]),
-                format_value(entry["least_squares"]), _interval(entry["least_squares_ci95"]),
+                format_value(value.network), _interval(value.network_ci95),
+                format_value(value.least_squares), _interval(value.least_squares_ci95),
             ]  # fmt: skip
         elif pooled:
-            row.append(format_value(entry["least_squares"]))
+            row.append(format_value(value.least_squares))
         rows.append(row)
     return text_table(title, headings, rows, caption=_caption(result), left=(0, 4))
 
 
-def tensile_table(results: Sequence[Mapping[str, Any]]) -> Table | None:
+def tensile_table(results: Sequence[Answer]) -> Table | None:
     """One row per curve: the conditions of its test and its tensile properties; None where there are neither."""
-    conditions = list(dict.fromkeys(key for result in results for key in result["conditions"]))
-    tensile = [result["tensile"] for result in results if result["tensile"]]
+    conditions = list(dict.fromkeys(key for result in results for key in result.conditions))
+    tensile = [result.tensile for result in results if result.tensile]
     if not conditions and not tensile:
         return None
     table = _batch_table("tests")
     table.add_column("curve", overflow="fold")
-    shared = shared_beginning([result["curve"] for result in results])
+    shared = shared_beginning([result.curve for result in results])
     for key in conditions:
         table.add_column(Text(key), justify="right", overflow="fold")
-    shown = [
-        entry for entry in (tensile[0].values() if tensile else ()) if entry["symbol"] in _SHOWN
-    ]
+    shown = [one for one in (tensile[0].values() if tensile else ()) if one.symbol in _SHOWN]
     for entry in shown:
-        unit = _READ_IN.get(entry["symbol"], (1.0, entry["unit"]))[1]
-        table.add_column(with_unit(entry["symbol"], unit), justify="right", no_wrap=True)
+        unit = _READ_IN.get(entry.symbol, (1.0, entry.unit))[1]
+        table.add_column(with_unit(entry.symbol, unit), justify="right", no_wrap=True)
     if tensile:
         table.caption = (
             "E chord modulus, Rp0.2 proof stress, Rm tensile strength, Ag plastic strain at maximum load (ISO 6892-1); "
             "≥: the record ends before; the JSON file has more, and how each was got"
         )
     for result in results:
-        cells = [Text(result["conditions"].get(key, "–")) for key in conditions]
-        by_symbol = {e["symbol"]: e for e in (result["tensile"] or {}).values()}
-        values = [_property(by_symbol.get(entry["symbol"])) for entry in shown]
-        table.add_row(Text(result["curve"].removeprefix(shared)), *cells, *values)
+        cells = [Text(result.conditions.get(key, "–")) for key in conditions]
+        by_symbol = {one.symbol: one for one in (result.tensile or {}).values()}
+        values = [_property(by_symbol.get(entry.symbol)) for entry in shown]
+        table.add_row(Text(result.curve.removeprefix(shared)), *cells, *values)
     return table
 
 
-def tests_table(result: Mapping[str, Any]) -> Table:
+def tests_table(curve: str, tests: Sequence[AnsweredTest]) -> Table:
     """One row per test of one answer: what it is, its settings, and how far the answer is from it."""
     headings = ["file", "test", "settings", "half cycles", "points", "error", "% of largest"]
     rows: list[list[str | Text]] = [
         [
-            Text(test["name"]),
-            test["test"],
+            Text(test.name),
+            test.test,
             ", ".join(
-                f"{name} {with_unit(format_value(entry['value'], 3), entry['unit'])}"
-                for name, entry in test["settings"].items()
+                f"{name} {with_unit(format_value(entry.value, 3), entry.unit)}"
+                for name, entry in test.settings.items()
             ),
-            str(test["half_cycles"]),
-            str(test["num_points"]),
-            with_unit(format_value(test["rmse"], 3), test["rmse_unit"]),
-            format_value(test["rmse_percent"], 3),
+            str(test.half_cycles),
+            str(test.num_points),
+            with_unit(format_value(test.rmse, 3), test.rmse_unit),
+            format_value(test.rmse_percent, 3),
         ]
-        for test in result["tests"]
+        for test in tests
     ]
-    return text_table(f"tests of {result['curve']}", headings, rows, left=(0, 1, 2))
+    return text_table(f"tests of {curve}", headings, rows, left=(0, 1, 2))
 
 
-def _property(entry: Mapping[str, Any] | None) -> str:
-    if entry is None or entry["value"] is None:
+def _property(entry: TensileValue | None) -> str:
+    if entry is None or entry.value is None:
         return "–"
-    factor = _READ_IN.get(entry["symbol"], (1.0, ""))[0]
-    return f"{'≥ ' if entry.get('at_least') else ''}{format_value(factor * entry['value'])}"
+    factor = _READ_IN.get(entry.symbol, (1.0, ""))[0]
+    return f"{'≥ ' if entry.at_least else ''}{format_value(factor * entry.value)}"
 
 
 def note_lines(note: Note, num_curves: int, shared: str = "") -> list[str]:
@@ -561,24 +563,24 @@ def _interval(ends: Sequence[float] | None) -> str:
     return f"{format_value(ends[0])} … {format_value(ends[1])}" if ends else "–"
 
 
-def _certificate(posterior: Mapping[str, Any]) -> str:
-    """The words about a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
-    said = [posterior["reason"]] if posterior["reason"] else []
-    k, r_hat = posterior["pareto_k"], posterior.get("r_hat")
+def _certificate(posterior: SampledPosterior) -> str:
+    """What is said of a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
+    said = [posterior.reason] if posterior.reason else []
+    k, r_hat = posterior.pareto_k, posterior.r_hat
     if (k is not None or r_hat is not None) and not said:
         tells = f"Pareto k {k:.2g}" if r_hat is None else f"R-hat {r_hat:.4g}"
-        said = [f"{tells}, worth {posterior['effective_draws']:.0f} draws"]
-    if (p := posterior["posterior_predictive_p"]) is not None:
+        said = [f"{tells}, worth {posterior.effective_draws:.0f} draws"]
+    if (p := posterior.posterior_predictive_p) is not None:
         said.append(f"posterior predictive p {p:.2g}")
-    return f"; posterior {posterior['status']} ({', '.join(said)})"
+    return f"; posterior {posterior.status} ({', '.join(said)})"
 
 
-def _caption(result: Mapping[str, Any]) -> str:
-    error = result["rmse_percent"]
+def _caption(result: Answer) -> str:
+    error = result.rmse_percent
     text = "" if error is None else f"error of its curve {error:.3g} % of the maximum stress, "
-    text += f"{result['num_points']} points"
-    text += _certificate(result["posterior"]) if "posterior" in result else ""
-    return text + (f"; assumed: {', '.join(result['assumed'])}" if result["assumed"] else "")
+    text += f"{result.num_points} points"
+    text += _certificate(result.posterior) if result.posterior else ""
+    return text + (f"; assumed: {', '.join(result.assumed)}" if result.assumed else "")
 
 
 # --------------------------------------------------------------------------------------------------

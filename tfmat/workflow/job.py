@@ -693,7 +693,7 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
         # A user's own law or test may simulate what no reader takes for one; the network is trained all the same.
         log(f"no example was identified: {error}")
         return
-    content = [result.to_json() for result in results]
+    content = [result.entry() for result in results]
     write_json(pathlib.Path(workdir) / "example.json", content)
     write_example_picture(workdir, results[0].picture())
     if (posterior := results[0].posterior_picture()) is not None:

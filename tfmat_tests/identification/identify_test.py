@@ -80,19 +80,19 @@ def test_the_picture_holds_both_curves_and_the_recommended_one_is_named(tmp_path
     curve = load_measured_curve(path, identifier.target)
     (result,) = identify(identifier, [curve])
     picture = result.picture()
-    assert picture["recommended"] == picture["refined"]["name"] == "least squares"
+    assert picture.recommended == picture.refined.name == "least squares"
     found = {name: value.least_squares for name, value in result.parameters.items()}
-    assert {name: entry[0] for name, entry in picture["parameters"].items()} == found
+    assert {name: entry[0] for name, entry in picture.parameters.items()} == found
     expected = find_law("hahn_tsai").stress(
         curve.strain[None], np.array([[found["G0"], found["a"]]])
     )
-    np.testing.assert_allclose(picture["refined"]["stress_mpa"], expected[0], rtol=1e-6)
+    np.testing.assert_allclose(picture.refined.stress_mpa, expected[0], rtol=1e-6)
     error = np.sqrt(np.mean((expected[0] - curve.stress_mpa) ** 2)) / curve.stress_mpa.max()
-    assert picture["refined"]["rmse_percent"] == pytest.approx(100 * error, rel=1e-6)
-    assert result.rmse_percent == picture["refined"]["rmse_percent"] <= picture["rmse_percent"]
+    assert picture.refined.rmse_percent == pytest.approx(100 * error, rel=1e-6)
+    assert result.rmse_percent == picture.refined.rmse_percent <= picture.rmse_percent
     (alone,) = identify(identifier, [curve], least_squares=False)
-    assert alone.picture()["refined"] is None
-    assert alone.picture()["recommended"] == "network"
+    assert alone.picture().refined is None
+    assert alone.picture().recommended == "network"
 
 
 def test_json_form(tmp_path, identifier):

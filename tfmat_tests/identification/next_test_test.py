@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 import tfmat
 from tfmat.errors import InputError
 from tfmat.identification.networks import law_alone
 from tfmat.identification.next_test import check_next_test
+from tfmat.identification.results import NextTest
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 from tfmat.report.figures import next_test_figure
@@ -56,11 +58,12 @@ def test_the_noise_is_that_of_the_model_or_of_the_fit(found):
 
 
 def test_the_json_file_the_table_and_the_picture_have_it(found):
-    content = json.loads(json.dumps(found.to_json()))["next_test"]
-    first = content["tests"][0]
-    assert first["name"] == "equibiaxial:max_strain=1"
-    assert first["gain_error"] < 0.5 and first["by"] in ("weights", "sampling")
-    assert set(first["interval_ratio"]) == {"C10", "C01", "equibiaxial:max_strain=1"}
+    plain = json.loads(json.dumps(found.to_json()))["next_test"]
+    content = convert(plain, NextTest)
+    first = content.tests[0]
+    assert first.name == plain["tests"][0]["name"] == "equibiaxial:max_strain=1"
+    assert first.gain_error < 0.5 and first.by in ("weights", "sampling")
+    assert set(first.interval_ratio) == {"C10", "C01", "equibiaxial:max_strain=1"}
     table = next_test_table("made", content)
     assert table.row_count == 3 and "95 % intervals now" in str(table.caption)
     figure = next_test_figure("made", content)

@@ -115,7 +115,7 @@ def test_specimens_of_several_tests_are_pooled(tmp_path):
     assert content["curve"] == "pooled (3 specimens)" and len(content["tests"]) == 6
     assert content["tests"][0]["name"].startswith("specimen 0: ")
     assert len(content["steps"]) == 1
-    assert len(pooled.picture()["tests"]) == 6
+    assert len(pooled.picture().tests) == 6
     assert "*HYPERELASTIC" in pooled.card("abaqus")
 
 

@@ -118,7 +118,7 @@ def test_answers_carry_their_certificate(posterior_run, uncertain_run, tmp_path)
         assert value.network_ci95 == pytest.approx(entry["ci95"])
     assert answer.to_json()["posterior"]["posterior_predictive_p"] > 0.001
     table = tmp_path / "out.csv"
-    write_csv(str(table), [answer.to_json()])
+    write_csv(str(table), [answer.entry()])
     header, row = csv.reader(table.read_text().splitlines())
     assert row[header.index("posterior")] == posterior.certificate.status
     assert float(row[header.index("pareto_k")]) == posterior.certificate.pareto_k

@@ -311,7 +311,7 @@ def test_tests_that_begin_at_their_held_value(tmp_path):
     path = saved(tmp_path, "time_s,true strain,true stress (MPa)", time, strain, stress)
     found = answer("prony", path)
     assert found.rmse_percent < 2.0
-    assert found.picture()["tests"][0]["settings"] == ""
+    assert found.picture().tests[0].settings == ""
     given = answer("prony", path, fixed={next(iter(found.parameters)): 1000.0})
     assert given.curve.steps[-1].endswith("given: the other parameters are least squares")
 

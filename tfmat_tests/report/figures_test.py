@@ -6,6 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from tfmat.errors import InputError
+from tfmat.identification.results import CurvePicture, Fitted
 from tfmat.report.figures import curve_figure, save_figure
 
 pytestmark = pytest.mark.pictures
@@ -31,7 +32,7 @@ def make_curve_figure(**changes):
         "strain_label": "engineering shear strain",
         "stress_label": "shear stress",
     }
-    return curve_figure(**(arguments | changes))
+    return curve_figure(CurvePicture(**(arguments | changes)))
 
 
 def test_curve_figure_shows_points_curve_residuals_units_and_parameters():
@@ -53,7 +54,7 @@ def test_curve_figure_shows_points_curve_residuals_units_and_parameters():
 
 
 def test_the_recommended_curve_is_bold_sets_the_scale_and_comes_first_in_the_legend():
-    refined = {"name": "least squares", "stress_mpa": STRESS + 0.4, "rmse_percent": 0.4}
+    refined = Fitted(name="least squares", stress_mpa=(STRESS + 0.4).tolist(), rmse_percent=0.4)
     figure = make_curve_figure(
         resimulated_mpa=3 * STRESS, refined=refined, recommended="least squares"
     )
@@ -77,18 +78,6 @@ def test_what_must_not_be_used_and_what_was_assumed_stand_on_the_picture():
     assert figure.get_suptitle() == "DO NOT USE: stress in ksi?"
     assert "assumed: stress in MPa" in figure.legends[0].get_title().get_text()
     assert not make_curve_figure().get_suptitle()
-
-
-def test_a_picture_that_a_run_of_before_kept_is_drawn():
-    """Its parameters have no interval, its refined answer has values, and it says of none that it is recommended."""
-    refined = {
-        "name": "least squares",
-        "stress_mpa": STRESS + 0.4,
-        "rmse_percent": 0.4,
-        "values": {"G0": 7010.0},
-    }
-    figure = make_curve_figure(refined=refined, parameters={"G0": [6964.4, "MPa"]})
-    assert len(figure.axes[0].lines) == 3
 
 
 def test_any_file_name_can_stand_in_the_title(tmp_path):

@@ -2,8 +2,10 @@
 
 import io
 
+from msgspec import convert
 from rich.console import Console
 
+from tfmat.identification.results import Answer, Warned
 from tfmat.report.tables import (
     identification_table,
     note_lines,
@@ -55,7 +57,7 @@ def result(name, modulus, **changes):
         "steps": [],
         "warnings": [],
     }
-    return content | changes
+    return convert(content | changes, Answer)
 
 
 def warning(kind, text):
@@ -86,8 +88,8 @@ def test_who_answered_is_told_where_not_all_answers_were_got_alike():
 
 def test_a_kind_of_warning_is_told_once_with_its_curves():
     each = [result(str(i), 1.0, warnings=[warning("necking", f"necks at 0.{i}")]) for i in range(8)]
-    each[3]["warnings"].append(warning("toe", "a toe"))
-    each[4]["warnings"] *= 2
+    each[3].warnings.append(Warned(**warning("toe", "a toe")))
+    each[4].warnings *= 2
     first, second = notes_of(each)
     assert (first.mark, first.kind, len(first.curves)) == ("a", "necking", 8)
     assert (second.mark, second.curves) == ("b", ("3",))

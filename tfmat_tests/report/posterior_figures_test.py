@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tfmat.identification.results import PosteriorScores
+from tfmat.identification.results import PosteriorPicture, PosteriorScores
 from tfmat.report.figures import Corner, uniformity
 from tfmat_tests.report.run_folder import POSTERIOR
 
@@ -17,7 +17,7 @@ def corner(count=2, **changes):
     values = np.exp(random.normal(0.0, [0.2, 2.0, 0.1][:count], (2000, count)))
     names = ["x", "y", "z"][:count]
     known = {"names": names, "units": ["MPa"] * count, "logarithmic": [True] * count}
-    return Corner(**known, values=values, **changes)
+    return Corner(PosteriorPicture(**known, values=values.tolist(), **changes))
 
 
 def test_a_corner_has_a_panel_for_each_parameter_and_pair():
@@ -44,7 +44,9 @@ def test_regions_hold_their_shares():
 
 
 def test_one_parameter_and_one_value_are_drawn_too():
-    plot = Corner(["x"], ["MPa"], [False], np.full((10, 1), 3.0))
+    plot = Corner(
+        PosteriorPicture(names=["x"], units=["MPa"], logarithmic=[False], values=[[3.0]] * 10)
+    )
     plot.figure.draw_without_rendering()
     assert "<svg" in plot.svg
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tfmat.identification.results import DrawnTest, Fitted, TestsPicture
 from tfmat.report.figures import record_figure
 
 pytestmark = pytest.mark.pictures
@@ -12,10 +13,10 @@ def of_test(kind="cyclic", name="a", drives="strain", turns=True, time=None, set
     strain = np.sin(np.linspace(0.0, 9.0, 50))
     stress = 100.0 * strain
     answer = stress + 1.0 if drives == "strain" else strain + 0.01
-    return {
-        "name": name, "title": f"a test {kind}", "kind": kind, "drives": drives, "turns": turns, "strain": strain,
-        "stress_mpa": stress, "time": time, "answer": answer, "rmse_percent": 1.0, "settings": settings,
-    }  # fmt: skip
+    return DrawnTest(
+        name=name, title=f"a test {kind}", kind=kind, drives=drives, turns=turns, strain=strain, stress_mpa=stress,
+        time=time, answer=answer, other=None, rmse_percent=1.0, settings=settings,
+    )  # fmt: skip
 
 
 def drawn(*tests, **changes):
@@ -25,7 +26,7 @@ def drawn(*tests, **changes):
         "parameters": {"E": (2.0, "MPa")},
         "intervals": {"E": (1.0, 3.0)},
     }
-    figure = record_figure(tests, **(known | changes))
+    figure = record_figure(TestsPicture(tests=list(tests), **(known | changes)))
     figure.draw_without_rendering()
     return figure
 
@@ -42,16 +43,16 @@ def test_loops_have_a_panel_each():
 
 def test_the_other_answer_is_dashed_and_both_errors_are_told():
     test = of_test(name="a")
-    test["other"] = test["answer"] + 5.0
+    test.other = test.answer + 5.0
     figure = drawn(
         test,
         other_method="network",
         rmse_percent=4.0,
-        refined={"name": "least squares", "rmse_percent": 1.0},
+        refined=Fitted(name="least squares", rmse_percent=1.0),
     )
     *_, other = figure.axes[0].lines
     assert other.get_linestyle() == "--"
-    np.testing.assert_allclose(other.get_ydata(), test["other"])
+    np.testing.assert_allclose(other.get_ydata(), test.other)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
         "measured", "least squares: RMSE 1.0 % of max.", "network: RMSE 4.0 % of max.",

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfmat.files import write_json
 from tfmat.identification.results import Evaluation
-from tfmat.report.run_files import write_evaluation, write_example_picture, write_example_posterior
+from tfmat.report.run_files import write_evaluation
 from tfmat_tests.report.reference import REFERENCE
 
 CURVES = 400
@@ -146,7 +146,7 @@ def write_samples(folder: pathlib.Path) -> None:
         "names": ["G0", "a"], "units": ["MPa", "MPa^-3"], "logarithmic": [False, True],
         "values": np.stack([first, second], axis=1), "recommended": {"G0": 4980.0, "a": 1.2e-8}, "title": "c",
     }  # fmt: skip
-    write_example_posterior(folder, posterior)
+    write_json(folder / "example_posterior.json", posterior)
 
 
 def write_example_tests(folder: pathlib.Path, **changes: Any) -> None:
@@ -170,7 +170,7 @@ def write_example_tests(folder: pathlib.Path, **changes: Any) -> None:
         "other_method": "network", "do_not_use": [], "assumed": [], "strain_label": "true strain",
         "stress_label": "true stress", "tests": [loops, held],
     }  # fmt: skip
-    write_example_picture(folder, picture | changes)
+    write_json(folder / "example_tests.json", picture | changes)
 
 
 # Of `write_run`: the page has few pictures, or none, and is made in a tenth of the time.
@@ -255,4 +255,4 @@ def _write_example(folder: pathlib.Path) -> None:
         "refined": {"name": "least squares", "stress_mpa": stress + 0.4, "rmse_percent": 0.5, "values": {"G0": 6958.0}},
         "strain_label": "engineering shear strain", "stress_label": "shear stress",
     }  # fmt: skip
-    write_example_picture(folder, picture)
+    write_json(folder / "example_picture.json", picture)
