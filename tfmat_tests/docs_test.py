@@ -173,6 +173,51 @@ def test_guides_are_short():
     assert len(words) >= 12 and {k: v for k, v in words.items() if v > LONGEST_GUIDE} == {}
 
 
+# Backends in the order of the columns; y: yes, r: refused, -: no effect.
+WHAT_WORKS_WHERE = """
+profile=true              single y  horovod y  mpi y  dtensor r  asynchronous r
+accumulate=2              single y  horovod y  mpi y  dtensor r  asynchronous r
+compression=powersgd      single -  horovod y  mpi y  dtensor r  asynchronous r
+reduction=hierarchical    single -  horovod y  mpi y  dtensor r  asynchronous r
+bucket_mb=1.0             single -  horovod y  mpi y  dtensor r  asynchronous r
+offload=slots             single y  horovod y  mpi y  dtensor r  asynchronous r
+zero_stage=2              single -  horovod y  mpi y  dtensor y  asynchronous r
+local_steps=16            single -  horovod y  mpi y  dtensor r  asynchronous r
+model.recompute=every:2   single y  horovod y  mpi y  dtensor y  asynchronous y
+pipeline stages           single r  horovod y  mpi y  dtensor r  asynchronous r
+averaging=true            single r  horovod r  mpi r  dtensor r  asynchronous y
+quorum=2                  single r  horovod r  mpi r  dtensor r  asynchronous y
+staleness_scaling=sqrt    single r  horovod r  mpi r  dtensor r  asynchronous y
+"""
+
+
+def test_what_works_where():
+    """Written by hand; the page's table is made of what the program refuses."""
+    spec = importlib.util.spec_from_file_location("docs_hook", PROJECT / "tools" / "docs_hook.py")
+    assert spec and spec.loader
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    works, apart = hook.what_works_where().split("\n\n")
+    _, *columns = _cells(works.splitlines()[0])
+    found = {
+        name: dict(zip(columns, cells, strict=True))
+        for name, *cells in map(_cells, works.splitlines()[2:])
+    }
+    words = {"y": "yes", "r": "refused", "-": "no effect"}
+    lines = [re.split(r" {2,}", line) for line in WHAT_WORKS_WHERE.strip().splitlines()]
+    assert found == {
+        name: {backend: words[mark] for backend, mark in map(str.split, cells)}
+        for name, *cells in lines
+    }
+    pairs = dict(map(_cells, apart.splitlines()[2:]))
+    assert pairs["offload=slots"] == "zero_stage=2, local_steps=16"
+    assert pairs["quorum=2"] == "averaging=true, staleness_scaling=sqrt"
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip().replace("`", "") for cell in line.split("|")[1:-1]]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The site, built as strictly as `tools/docs build` does it: a warning of any kind is an error."""

@@ -4,6 +4,7 @@ MkDocs calls `on_page_markdown` for every page; `<!-- generated: NAME -->` in it
 """
 
 import collections
+import dataclasses
 import itertools
 import pathlib
 import re
@@ -12,8 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tfmat
+from tfmat.backends.options import BackendOptions
+from tfmat.backends.registry import BACKENDS, EXTRAS, Asked, Extra, check
 from tfmat.cli.main import COMMANDS, find_command
-from tfmat.config import OPTIONS, Option
+from tfmat.config import OPTIONS, MeshShape, Option
+from tfmat.errors import InputError
 from tfmat.materials import DEFAULT_LAW, LAWS, Law, Parameter
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -85,6 +89,56 @@ def _key(option: Option) -> tuple[str, str, str]:
     )
 
 
+def what_works_where() -> str:
+    """Extras of training by backend, and those that do not go with each other, as the program refuses them."""
+    extras: dict[str, Extra] = {}
+    for extra in EXTRAS:  # some backends have the same in a way of their own
+        backends = extras[extra.key].backends if extra.key in extras else ()
+        extras[extra.key] = extra._replace(backends=(*backends, *extra.backends))
+
+    def cell(extra: Extra, backend: str) -> str:
+        if _is_refused(backend, extra):
+            return "refused"
+        return "yes" if backend in extra.backends else "no effect"
+
+    rows = [(_shown(e), *(cell(e, backend) for backend in BACKENDS)) for e in extras.values()]
+    header = ("", *BACKENDS)
+    apart = []
+    for one in extras.values():
+        others = [
+            _shown(other)
+            for other in extras.values()
+            if (both := set(one.backends) & set(other.backends)) and one is not other
+            if all(_is_refused(backend, one, other) for backend in both)
+        ]
+        apart.append((_shown(one), ", ".join(others)))
+    return "\n\n".join(
+        [table(header, rows), table(("", "not together with"), (row for row in apart if row[1]))]
+    )
+
+
+def _is_refused(backend: str, *extras: Extra) -> bool:
+    """Whether two processes cannot have these extras."""
+    keys = {extra.key: extra.example for extra in extras}
+    options = {key: value for key, value in keys.items() if hasattr(BackendOptions, key)}
+    if keys.pop("pipeline stages", False):
+        options["mesh"] = MeshShape.parse("stage:2")
+    processes = dataclasses.replace(BackendOptions().processes, size=2, local_size=2)
+    try:
+        check(Asked(backend, BackendOptions(processes=processes, **options), keys))
+    except InputError:
+        return True
+    return False
+
+
+def _shown(extra: Extra) -> str:
+    """As a user asks for it."""
+    if extra.key not in OPTIONS and not hasattr(BackendOptions, extra.key):
+        return extra.key
+    key = next(name for name in OPTIONS if name == extra.key or name.endswith(f".{extra.key}"))
+    return f"`{key}={str(extra.example).lower()}`"
+
+
 def laws() -> str:
     """Every law with its formula, ranges and source."""
     return "\n\n".join(_law(name, law()) for name, law in LAWS.items())
@@ -151,5 +205,6 @@ def escaped(text: str) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    part.__name__: part for part in (commands, config_keys, laws, api, changelog, contributing)
+    part.__name__: part
+    for part in (commands, config_keys, what_works_where, laws, api, changelog, contributing)
 }

@@ -17,31 +17,26 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Collectives, Metric, PerExample
-from tfmat.backends.exchange import flatten, reduce_flat, unflatten
-from tfmat.backends.local_steps import check_whole_batch
-from tfmat.backends.offload import divide, owners_of_slots
-from tfmat.backends.options import BackendOptions, check_options_of_asynchronous
-from tfmat.backends.single import SingleBackend
-from tfmat.backends.step import Batch, assign_all, compiled, row_spec
+from tfmat.backends.base import Metric, PerExample, StarCollectives
+from tfmat.backends.exchange import Exchange, flatten, reduce_flat, unflatten
+from tfmat.backends.layouts import slot_owners
+from tfmat.backends.options import BackendOptions
+from tfmat.backends.single import Parts, SingleBackend, collectives_of
+from tfmat.backends.step import Batch, assign_all, check_whole_batch, compiled, row_spec
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.processes import Processes
-from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
+from tfmat.launch.runtime import START_TIMEOUT, seconds_setting
 from tfmat.launch.watchdog import (
     AGAIN,
-    ByNote,
     Star,
     accept,
     connect,
     listen,
-    meet,
     name_ranks,
-    start_timer,
 )
 from tfmat.optimizers.functional import copy_of
 
 # --------------------------------------------------------------------------------------------------
-# Which part of a batch a worker computes next, asked of rank 0 before the answer is wanted.
+# The part of a batch that a worker computes next, asked of rank 0 before the answer is wanted.
 
 
 # A question that takes a smaller share of a step is asked when its answer is wanted.
@@ -71,7 +66,7 @@ class PartsAhead:
         """Begins a call, in which at most so many parts are asked for ahead."""
         self._most = most
         self._came: float | None = None
-        # What is known of the length of steps, with half its weight in each call after.
+        # The known length of steps, with half its weight in each call after.
         self._steps, self._computing = self._steps / 2, self._computing / 2
 
     def take(self) -> int:
@@ -113,63 +108,21 @@ class PartsAhead:
 # Collectives by the house's own link to rank 0, without MPI or Horovod: for what is small, or seldom.
 
 
-class StarCollectives(Collectives):
-    """Collectives of the processes that any launcher started; every value goes through rank 0.
+class ServedCollectives(StarCollectives):
+    """Collectives by the house's own link, with sums in a graph."""
 
-    Args:
-      processes: this one among the others.
-      folder: that all can see, where they are on several nodes.
-    """
-
-    def __init__(self, processes: Processes, folder: str):
-        self.processes, self._folder = processes, folder
-
-    def start(self) -> None:
-        """See Collectives.start."""
-        processes = self.processes
-        self.rank, self.size = processes.rank, processes.size
-        if self.size == 1 or self._star:
-            return
-        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
-        deadline = time.monotonic() + seconds
-        with start_timer(self.rank, seconds + 5):
-            star = meet(processes, ByNote(processes, self._folder), deadline, self._on_loss)
-            star.watch(timeout, deadline)
-        self._star = star
-
-    @property
-    def star(self) -> Star:
-        """The link; WorkerLostError where the processes are not joined, or have parted."""
-        if self._star is None:
-            raise WorkerLostError("the processes of this run are not joined, or have parted")
-        return self._star
+    def __init__(self, options: BackendOptions):
+        super().__init__(options.processes, options.folder)
 
     def check_build(self, jit_compile: bool) -> None:
-        """See Collectives.check_build."""
-        if self.processes.size > 1 and self._star is None:
+        if self._star is None:
             raise InputError(
                 "the backend is not started, so that each process would train for itself; use it in a with block: "
                 "with make_backend('asynchronous') as backend:"
             )
 
-    def broadcast(self, value: Any) -> Any:
-        """See Collectives.broadcast."""
-        if self.size == 1:
-            return value
-        with self.losses_told():
-            return self.star.broadcast(value)
-
-    def gather(self, value: Any) -> list[Any]:
-        """See Collectives.gather."""
-        if self.size == 1:
-            return [value]
-        with self.losses_told():
-            return self.star.gather(value)
-
     def reduce(self, tensors: list[Any]) -> list[Any]:
         """See Collectives.reduce: summed in the order of the ranks."""
-        if self.size == 1:
-            return tensors
 
         def total(flat: tf.Tensor) -> tf.Tensor:
             summed = tf.numpy_function(lambda mine: self._sum(mine), [flat], flat.dtype)
@@ -183,9 +136,6 @@ class StarCollectives(Collectives):
                 mine, lambda ranks: np.sum(ranks, axis=0, dtype=mine.dtype)
             )
             return total
-
-    def _is_loss(self, error: Exception) -> bool:
-        return isinstance(error, WorkerLostError | OSError | EOFError)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -203,7 +153,7 @@ _FETCH, _PUSH, _TICKET, _SLOTS, _AVERAGE = b"f", b"p", b"t", b"s", b"a"
 
 
 class Figures(NamedTuple):
-    """What happened in a call: updates, staleness (sum and largest, in updates), gradients that were dropped."""
+    """Counts of a call: updates, staleness (sum and largest, in updates), gradients that were dropped."""
 
     updates: int = 0
     staleness: int = 0
@@ -343,12 +293,10 @@ class RemoteShard:
         self._slot_specs, self.sent = slots, 0
 
     def fetch(self, at_least: int) -> tuple[int, np.ndarray]:
-        """See Shard.fetch."""
         (version,) = _ANSWER.unpack(self._ask(_FETCH, at_least))
         return version, self._receive((self._num_values,), self._dtype)
 
     def ticket(self) -> int:
-        """See Shard.ticket."""
         self.ask_for_ticket()
         return self.asked_ticket()
 
@@ -361,7 +309,6 @@ class RemoteShard:
         return int(_ANSWER.unpack(self._connection.recv_bytes())[0])
 
     def slots(self) -> list[np.ndarray]:
-        """See Shard.slots."""
         self._ask(_SLOTS)
         return [self._receive(shape, dtype) for shape, dtype in self._slot_specs]
 
@@ -480,25 +427,19 @@ class AsynchronousBackend(SingleBackend):
     """The single backend on each of a launcher's processes, with the optimizer's steps made by servers."""
 
     name = "asynchronous"
-    collectives: StarCollectives
-    # What `_figures_of_call` returns; from other ranks it comes as a plain tuple.
+    # The type that `_figures_of_call` returns; from other ranks it comes as a plain tuple.
     _kind_of_figures: type[tuple[Any, ...]] = Figures
 
     def __init__(self, options: BackendOptions | None = None):
         options = options or BackendOptions()
-        check_options_of_asynchronous(options)
-        super().__init__(options, StarCollectives(options.processes, options.folder))
-
-    def time_steps(self, one_call_in: int = 1) -> None:
-        """See Backend.time_steps."""
-        raise InputError("profile=true does not work with --backend=asynchronous; leave it out")
+        super().__init__(options, collectives_of(ServedCollectives, options))
 
     def start(self) -> None:
         """See Backend.start: connects every rank with every other one, too."""
         super().start()
         if self.world_size > 1:
             with self.collectives.losses_told():
-                self._asking, asked = connect_all(self.collectives.star)
+                self._asking, asked = connect_all(self.collectives.star)  # type: ignore[attr-defined]
                 self._served = Served(asked)
 
     def build(
@@ -507,14 +448,8 @@ class AsynchronousBackend(SingleBackend):
         optimizer: keras.optimizers.Optimizer,
         loss: PerExample,
         metrics: Mapping[str, Metric],
-        *,
-        jit_compile: bool = False,
         **options: Any,
     ) -> None:
-        """See Backend.build."""
-        if jit_compile:
-            raise InputError("jit_compile does not work with --backend=asynchronous; leave it out")
-        check_optimizer_of_shards(optimizer, whole=self.options.averaging)
         if self.world_size > 1:
             check_whole_batch(model, "--backend=asynchronous")
         super().build(model, optimizer, loss, metrics, **options)
@@ -524,10 +459,16 @@ class AsynchronousBackend(SingleBackend):
             self._make_shards(model, optimizer)
             self.collectives.barrier()  # nobody asks before all serve
 
+    def _parts_of_step(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Parts:
+        """See SingleBackend._parts_of_step: a worker's gradients are its own."""
+        parts = super()._parts_of_step(model, optimizer)
+        parts.exchange = Exchange()
+        return parts
+
     def _make_shards(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         weights = model.trainable_variables
         self._parts = divide([int(np.prod(w.shape)) for w in weights], self.world_size)
-        owners = owners_of_slots(optimizer, len(weights))
+        owners = slot_owners(optimizer, [weight.shape for weight in weights], same_shape=False)
         slots = self._variables.slots
         self._slots_of = [
             [i for i, owner in enumerate(owners) if owner is None or owner in part]
@@ -552,11 +493,9 @@ class AsynchronousBackend(SingleBackend):
 
     @property
     def hands_out_batches(self) -> bool:
-        """See Backend.hands_out_batches."""
         return self.world_size > 1 and not self.options.quorum
 
     def training_columns(self, global_batch_size: int) -> slice:
-        """See Backend.training_columns."""
         whole = slice(0, global_batch_size)
         return whole if self.hands_out_batches else self.columns(global_batch_size)
 
@@ -577,7 +516,6 @@ class AsynchronousBackend(SingleBackend):
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
-        """See Backend.train."""
         if self.world_size == 1:
             return super().train(data, indices, weights, num_examples)
         self._try_coupling(data, indices)
@@ -654,7 +592,7 @@ class AsynchronousBackend(SingleBackend):
             for start, stop in cuts
         ]
         state = self._read()._replace(weights=values)
-        gradients, sums, non_trainable = self._step.gradients(state, pieces, list)
+        gradients, sums, non_trainable = self._step.gradients(state, pieces)
         assign_all(self._variables.non_trainable, non_trainable)
         return [*(flatten([gradients[i] for i in part]) for part in self._parts), sums]
 
@@ -686,26 +624,37 @@ class AsynchronousBackend(SingleBackend):
         return total
 
 
+def divide(sizes: Sequence[int], most_parts: int) -> list[list[int]]:
+    """Numbers of the weights that each server holds: whole tensors, as LAMB needs them.
+
+    There are no more servers than relieve the busiest one: every step of every worker asks each of them, and one that
+    is slow holds up all. With another one the largest part would shrink by less than a tenth.
+
+    Args:
+      sizes: numbers of each weight.
+      most_parts: ranks that could serve.
+    """
+
+    def parts(count: int) -> list[list[int]]:
+        """The largest weights first, each to the part with least."""
+        found: list[list[int]] = [[] for _ in range(count)]
+        for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+            min(found, key=lambda part: (sum(sizes[j] for j in part), len(part))).append(i)
+        return [sorted(part) for part in found]
+
+    def largest(found: list[list[int]]) -> int:
+        return max(sum(sizes[i] for i in part) for part in found)
+
+    choices = [parts(count) for count in range(1, min(most_parts, len(sizes)) + 1)]
+    return next(each for each in choices if largest(each) <= 1.1 * largest(choices[-1]))
+
+
 def type_of_weights(model: keras.Model) -> Any:
     """NumPy's type of all the model's weights; InputError where there are several."""
     types = {weight.value.dtype for weight in model.trainable_variables}
     if len(types) > 1:
         raise InputError("--backend=asynchronous takes weights of one type; this model has several")
     return types.pop().as_numpy_dtype
-
-
-def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer, whole: bool = False) -> None:
-    """InputError where a weight's step depends on others, which another server has unless all are in one `whole`."""
-    if optimizer.global_clipnorm and not whole:
-        raise InputError(
-            "optimizer.clip_norm needs the whole gradient, and --backend=asynchronous divides it over servers; leave "
-            "it out, or use another backend"
-        )
-    for name in ("gradient_noise", "sam_rho"):
-        if getattr(optimizer, name, None):
-            raise InputError(
-                f"optimizer.{name} does not work with --backend=asynchronous; leave it out"
-            )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -720,7 +669,7 @@ def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer, whole: bool
 
 
 class Averagings(NamedTuple):
-    """What a worker did in a call.
+    """Counts of a worker in a call.
 
     Attributes:
       steps: that its optimizer took.
@@ -831,8 +780,13 @@ class AveragingBackend(AsynchronousBackend):
         self._partners = [rank for rank in self._peers if rank % 2] if asks else []
         self._under_way: concurrent.futures.Future[None] | None = None
 
+    def _parts_of_step(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Parts:
+        """See SingleBackend._parts_of_step: slots stay each worker's own."""
+        parts = super()._parts_of_step(model, optimizer)
+        parts.slots_differ = self.world_size > 1
+        return parts
+
     def training_columns(self, global_batch_size: int) -> slice:
-        """See Backend.training_columns."""
         self.columns(global_batch_size)  # refuses a batch that has no part for each
         return slice(0, global_batch_size)
 
@@ -864,7 +818,6 @@ class AveragingBackend(AsynchronousBackend):
     def _work(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See AsynchronousBackend._work."""
         num_steps, workers = len(indices), self.world_size
         missing = -indices.shape[1] % workers  # the parts of a batch have one width
         rows, weights = (
@@ -935,8 +888,13 @@ class AveragingBackend(AsynchronousBackend):
         variables.slots[0].assign_add(num_steps)
 
 
+def instead_of(backend: AsynchronousBackend) -> AveragingBackend:
+    """Workers that average, over the processes of another backend."""
+    return AveragingBackend(backend.options)
+
+
 def _in_background(call: Callable[[], None]) -> "concurrent.futures.Future[None]":
-    """Runs `call` in a thread that does not keep the process alive, unlike those of an executor."""
+    """Runs `call` in a thread that does not keep the process alive, unlike an executor's threads."""
     future: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def run() -> None:

@@ -1,7 +1,8 @@
 """The seam between training and parallelism: processes that sum, and a backend that runs steps on them.
 
 A backend knows nothing of curves; training knows nothing of parallelism. A new transport is one subclass of
-`Collectives`, in one file."""
+`Collectives`, in one file.
+"""
 
 import abc
 import contextlib
@@ -18,10 +19,10 @@ from tfmat.backends.options import BackendOptions
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
-from tfmat.launch.watchdog import AGAIN, ByBroadcast, Star, meet, start_timer
+from tfmat.launch.watchdog import AGAIN, ByBroadcast, ByNote, Star, meet, start_timer
 
 # --------------------------------------------------------------------------------------------------
-# What the processes of a run tell each other.
+# Talk between the processes of a run.
 
 
 # In these phases a process is by itself, and may take its time.
@@ -55,7 +56,7 @@ class ClockOffset(NamedTuple):
 
 
 class Collectives:
-    """What one process tells the others, and sums with them; this class is a process that is alone.
+    """Talk and sums between processes; this class is a process that is alone.
 
     Every process calls the same methods in the same order. `start` comes first.
 
@@ -64,13 +65,15 @@ class Collectives:
       size: processes of the run.
       clock: this process's against rank 0's, after `compare_clocks`.
       messages: from one rank to another, after `connect`.
+      divides: whether `divide` will be called; set before `start`.
     """
 
     rank: int = 0
     size: int = 1
     clock = ClockOffset(0.0, 0.0)
     messages: Messages
-    # What all processes raise at the same step: each ends by itself, and rank 0 says why.
+    divides: bool = False
+    # Errors that all processes raise at the same step: each ends by itself, and rank 0 says why.
     alike: ClassVar[tuple[type[BaseException], ...]] = (Interrupted, DivergedError)
 
     _star: Star | None = None
@@ -227,6 +230,56 @@ class Collectives:
             self._record(message)
 
 
+class StarCollectives(Collectives):
+    """Collectives of the processes that any launcher started; every value goes through rank 0.
+
+    Args:
+      processes: this one among the others.
+      folder: that all can see, where they are on several nodes.
+    """
+
+    def __init__(self, processes: Processes, folder: str):
+        self.processes, self._folder = processes, folder
+
+    def start(self) -> None:
+        processes = self.processes
+        self.rank, self.size = processes.rank, processes.size
+        if self.size == 1 or self._star:
+            return
+        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
+        deadline = time.monotonic() + seconds
+        with start_timer(self.rank, seconds + 5):  # a parallel library may wait without end
+            star = meet(processes, ByNote(processes, self._folder), deadline, self._on_loss)
+            self._join(star)
+            star.watch(timeout, deadline)
+        self._star = star
+
+    def _join(self, star: Star) -> None:
+        """Does what else is to be done while the processes meet."""
+
+    @property
+    def star(self) -> Star:
+        """The link; WorkerLostError where the processes are not joined, or have parted."""
+        if self._star is None:
+            raise WorkerLostError("the processes of this run are not joined, or have parted")
+        return self._star
+
+    def broadcast(self, value: Any) -> Any:
+        if self.size == 1:
+            return value
+        with self.losses_told():
+            return self.star.broadcast(value)
+
+    def gather(self, value: Any) -> list[Any]:
+        if self.size == 1:
+            return [value]
+        with self.losses_told():
+            return self.star.gather(value)
+
+    def _is_loss(self, error: Exception) -> bool:
+        return isinstance(error, WorkerLostError | OSError | EOFError)
+
+
 class Barriers(NamedTuple):
     """One rank's own notes: node, name of its machine; came and left, seconds of each barrier by its clock."""
 
@@ -334,7 +387,7 @@ def from_rank_0(arrays: SavedArrays, collectives: Collectives) -> SavedArrays:
 # moving are zero.
 
 
-# What one worker's step consists of; all but the last as measured in the graph. The file profile.json and the scaling
+# Parts of one worker's step; all but the last as measured in the graph. The file profile.json and the scaling
 # study call them so; "moving" is the communication.
 PARTS = ("input", "forward_backward", "waiting", "moving", "optimizer", "host")
 
@@ -381,7 +434,7 @@ class StepTimes:
 
 
 # --------------------------------------------------------------------------------------------------
-# What training asks of a backend.
+# The interface of a backend to training.
 
 
 Arrays = dict[str, np.ndarray]
@@ -391,7 +444,7 @@ Metric = Any
 
 
 class Backend(abc.ABC):
-    """What runs training steps. `build` comes first; everything else after it.
+    """Runs training steps. `build` comes first; everything else after it.
 
     Args:
       options: see BackendOptions.
@@ -522,7 +575,7 @@ class Backend(abc.ABC):
         """
 
     def read_for_file(self) -> SavedArrays:
-        """Does as `read` for a file that is written before the next step; arrays may come into memory as it is."""
+        """Does as `read` for a file written before the next step; its arrays may come into memory one by one."""
         return self.read()
 
     @abc.abstractmethod
@@ -545,7 +598,7 @@ class Backend(abc.ABC):
         return slice(0, global_batch_size)
 
     def training_columns(self, global_batch_size: int) -> slice:
-        """What `train` is given of each global batch: this worker's part, or all where batches are handed out."""
+        """The part of each global batch for `train`: this worker's, or all where batches are handed out."""
         return self.columns(global_batch_size)
 
     def settle(self) -> None:  # noqa: B027
@@ -562,7 +615,7 @@ class Backend(abc.ABC):
         return False
 
     def take_figures(self) -> dict[str, float]:
-        """What metrics.jsonl tells of the steps since the last `take_figures`, beside their times."""
+        """Figures for metrics.jsonl of the steps since the last `take_figures`, beside their times."""
         return {}
 
     def synchronize(self) -> None:  # noqa: B027

@@ -2,22 +2,14 @@
 
 import abc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.exchange import (
-    BFloat16,
-    Collect,
-    Exchange,
-    Float16,
-    Kept,
-    Reduce,
-    Tensors,
-    together,
-)
+from tfmat.backends.exchange import Exchange, Kept, Tensors, Traffic, together
+from tfmat.backends.options import BackendOptions
 from tfmat.errors import InputError
 
 # --------------------------------------------------------------------------------------------------
@@ -73,7 +65,7 @@ def orthonormal_rows(matrix: tf.Tensor) -> tf.Tensor:
 
 
 # --------------------------------------------------------------------------------------------------
-# Gradients that travel as less than they are. What is left behind is added to the next step's: error feedback.
+# Gradients that travel as less than they are. The rest is added to the next step's: error feedback.
 #
 # Only gradients of at least 4,096 numbers are compressed; biases and small kernels are few bytes, and lose most.
 
@@ -81,35 +73,6 @@ def orthonormal_rows(matrix: tf.Tensor) -> tf.Tensor:
 _SMALLEST = 4_096
 # An int8 sum over more workers leaves each fewer than four levels on either side of zero.
 _MOST_INT8_WORKERS = 31
-
-
-def make_exchange(
-    name: str, weights: Sequence[Any], workers: int, *, rank: int = 4, fraction: float = 0.01
-) -> Exchange:
-    """The exchange called `name` as in `--config.compression=NAME`.
-
-    Args:
-      name: `none`, `fp16`, `bf16`, `int8`, `sign`, `topk` or `powersgd`.
-      weights: tensors or variables whose gradients are exchanged.
-      workers: that exchange them; one alone sends nothing, and leaves its gradients as they are.
-      rank: of PowerSGD.
-      fraction: of a gradient's numbers that top-k sends.
-
-    Raises:
-      InputError: too many workers for it.
-    """
-    if workers == 1:
-        return Exchange()
-    makers: dict[str, Callable[[], Exchange]] = {
-        "none": Exchange,
-        "fp16": Float16,
-        "bf16": BFloat16,
-        "int8": lambda: Int8(weights, workers),
-        "sign": lambda: Sign(weights),
-        "topk": lambda: TopK(weights, fraction),
-        "powersgd": lambda: PowerSGD(weights, rank),
-    }
-    return makers[name]()
 
 
 class _WithFeedback(Exchange, abc.ABC):
@@ -121,7 +84,8 @@ class _WithFeedback(Exchange, abc.ABC):
 
     name: str
 
-    def __init__(self, weights: Sequence[Any]):
+    def __init__(self, traffic: Traffic, weights: Sequence[Any], options: BackendOptions):
+        super().__init__(traffic)
         self._shapes = [tuple(weight.shape) for weight in weights]
         self._large = [i for i, shape in enumerate(self._shapes) if self._takes(shape)]
         self.kept = [
@@ -134,18 +98,15 @@ class _WithFeedback(Exchange, abc.ABC):
         return math.prod(shape) >= _SMALLEST
 
     def __call__(
-        self, gradients: Tensors, others: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
+        self, gradients: Tensors, others: Tensors, kept: Tensors
     ) -> tuple[Tensors, Tensors, Tensors]:
-        """See Exchange."""
         count = len(self._large)
         wanted = [
             tf.reshape(gradients[i], self._shapes[i]) + residual
             for i, residual in zip(self._large, kept, strict=False)
         ]
         rest = [g for i, g in enumerate(gradients) if i not in self._large]
-        totals, sent, whole, memory = self._send(
-            wanted, [*rest, *others], list(kept[count:]), reduce, collect
-        )
+        totals, sent, whole, memory = self._send(wanted, [*rest, *others], list(kept[count:]))
         residuals = [each - part for each, part in zip(wanted, sent, strict=True)]
         totals, whole = together(totals, whole)
         found, others = iter(whole[: len(rest)]), whole[len(rest) :]
@@ -155,15 +116,14 @@ class _WithFeedback(Exchange, abc.ABC):
 
     @abc.abstractmethod
     def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
-        """Sends something for `wanted`, and `whole` as it is.
+        """Sends something for `wanted`, and `whole` exactly.
 
         Args:
           wanted: gradients of this worker and what was left of those before.
           whole: what is summed exactly.
           memory: values of what is kept beside the residuals.
-          reduce, collect: over the workers.
 
         Returns:
           Sums over the workers of what was sent, what this worker sent, the sums of `whole`, new values of `memory`.
@@ -174,13 +134,14 @@ class Int8(_WithFeedback):
     """Gradients are rounded to so few levels that an int8 holds their sum over the workers.
 
     The unit comes from the largest number in the step before, averaged over the workers, so that nobody needs to be
-    asked first: the first step sends nothing and measures. What is larger this time stays in the residual.
+    asked first: the first step sends nothing and measures. Larger numbers stay in the residual.
     """
 
     name = "int8"
 
-    def __init__(self, weights: Sequence[Any], workers: int):
-        super().__init__(weights)
+    def __init__(self, traffic: Traffic, weights: Sequence[Any], options: BackendOptions):
+        super().__init__(traffic, weights, options)
+        workers = traffic.size
         if workers > _MOST_INT8_WORKERS:
             raise InputError(
                 f"compression=int8 is for up to {_MOST_INT8_WORKERS} workers, whose sum an int8 still holds, and "
@@ -193,10 +154,10 @@ class Int8(_WithFeedback):
         self.kept = [*self.kept, Kept("int8/largest", zeros, common=True)]
 
     def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         if not wanted:
-            return [], [], reduce(whole), memory
+            return [], [], self.traffic.sum(whole), memory
         units = tf.unstack(memory[0] / self._levels, num=len(wanted))
         codes = [
             tf.cast(
@@ -208,7 +169,7 @@ class Int8(_WithFeedback):
             for each, unit in zip(wanted, units, strict=True)
         ]
         largest = tf.stack([tf.reduce_max(tf.abs(each)) for each in wanted])
-        reduced = reduce([*codes, *whole, largest])
+        reduced = self.traffic.sum([*codes, *whole, largest])
         totals = [
             tf.cast(code, unit.dtype) * unit for code, unit in zip(reduced, units, strict=False)
         ]
@@ -222,11 +183,11 @@ class Sign(_WithFeedback):
     name = "sign"
 
     def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         scales = [tf.reduce_mean(tf.abs(each)) for each in wanted]
-        collected = collect([*(_pack(each >= 0) for each in wanted), *scales])
-        sums = reduce(whole)
+        collected = self.traffic.collect([*(_pack(each >= 0) for each in wanted), *scales])
+        sums = self.traffic.sum(whole)
         totals, sent = [], []
         for each, scale, bits, all_scales in zip(
             wanted, scales, collected, collected[len(wanted) :], strict=False
@@ -242,12 +203,12 @@ class TopK(_WithFeedback):
 
     name = "topk"
 
-    def __init__(self, weights: Sequence[Any], fraction: float):
-        super().__init__(weights)
-        self._fraction = fraction
+    def __init__(self, traffic: Traffic, weights: Sequence[Any], options: BackendOptions):
+        super().__init__(traffic, weights, options)
+        self._fraction = options.compression_fraction
 
     def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         values, places = [], []
         for each in wanted:
@@ -256,8 +217,8 @@ class TopK(_WithFeedback):
             place = tf.math.top_k(tf.abs(flat), count, sorted=False).indices
             places.append(place)
             values.append(tf.gather(flat, place))
-        collected = collect([*values, *places])
-        sums = reduce(whole)
+        collected = self.traffic.collect([*values, *places])
+        sums = self.traffic.sum(whole)
         totals = [
             _scatter(value, place, each.shape)
             for each, value, place in zip(wanted, collected, collected[len(wanted) :], strict=False)
@@ -278,9 +239,9 @@ class PowerSGD(_WithFeedback):
 
     name = "powersgd"
 
-    def __init__(self, weights: Sequence[Any], rank: int):
-        self._rank = rank
-        super().__init__(weights)
+    def __init__(self, traffic: Traffic, weights: Sequence[Any], options: BackendOptions):
+        self._rank = rank = options.compression_rank
+        super().__init__(traffic, weights, options)
         # The same start on every worker.
         generator = np.random.default_rng(0)
         self.kept = [
@@ -302,15 +263,15 @@ class PowerSGD(_WithFeedback):
         return 2 * self._rank * (rows + columns) <= rows * columns
 
     def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         matrices = [tf.reshape(each, [-1, each.shape[-1]]) for each in wanted]
         products = [narrow_product(m, factor) for m, factor in zip(matrices, memory, strict=True)]
-        reduced = reduce([*products, *whole])
+        reduced = self.traffic.sum([*products, *whole])
         bases = [orthonormal_rows(product) for product in reduced[: len(products)]]
         # A wide product, of which TensorFlow makes four times as many a second as of its transpose.
         own = [basis @ m for m, basis in zip(matrices, bases, strict=True)]
-        factors = reduce(own) if own else []
+        factors = self.traffic.sum(own) if own else []
 
         def product(basis: tf.Tensor, factor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
             return tf.reshape(tf.matmul(basis, factor, transpose_a=True), like.shape)

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,17 +19,18 @@ from tensorflow.python.ops import gen_stateless_random_ops_v2
 from tfmat.backends.base import (
     Arrays,
     Backend,
-    Collectives,
     Metric,
     PerExample,
     SavedArrays,
+    StarCollectives,
     share_or_copy,
 )
 from tfmat.backends.exchange import repeated_mesh_sums
 from tfmat.backends.layouts import Plan, device_parts, make_plan, slot_specs, weights_of
 from tfmat.backends.losses import sums_of
-from tfmat.backends.options import NOT_ON_A_MESH, BackendOptions, Spec
-from tfmat.backends.recomputation import recomputation_of
+from tfmat.backends.options import BackendOptions, Spec
+from tfmat.backends.registry import Asked, check, extras_of
+from tfmat.backends.single import Parts, asked_of
 from tfmat.backends.step import (
     Batch,
     State,
@@ -42,7 +42,6 @@ from tfmat.backends.step import (
     tensors_of,
     what_couples,
 )
-from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.config import BATCH, MeshShape
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.port_guard import (
@@ -53,15 +52,14 @@ from tfmat.launch.port_guard import (
     guard_port,
 )
 from tfmat.launch.processes import Processes
-from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
-from tfmat.launch.watchdog import ByNote, Star, meet, start_timer
+from tfmat.launch.watchdog import Star
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
 
 # --------------------------------------------------------------------------------------------------
 # Arrays and tensors on a mesh: what goes to which device, and what comes back.
 
 
-# Of what a device holds: the part -> a hash.
+# Part that a device holds -> a hash of it.
 Digests = dict[str, str]
 
 
@@ -191,7 +189,7 @@ def differing_devices(devices: Sequence[Digests]) -> list[int]:
 
 
 def _shards(variable: Any) -> list[np.ndarray]:
-    """What each device of this process holds of a variable, read from its own one.
+    """Each device's part of a variable, read from its own one.
 
     `unpack(variable.read_value())` of a variable that is whole on every device is the first device's, for all of them.
     """
@@ -217,7 +215,7 @@ def host(tensor: Any) -> np.ndarray:
 _joined: list[str] = []
 
 
-class MeshCollectives(Collectives):
+class MeshCollectives(StarCollectives):
     """The collectives of processes that share a mesh; sums over its devices are DTensor's own, inside of the step.
 
     Args:
@@ -227,52 +225,36 @@ class MeshCollectives(Collectives):
     """
 
     def __init__(self, processes: Processes, mesh_shape: MeshShape, folder: str):
-        self.processes, self._mesh_shape, self._folder = processes, mesh_shape, folder
+        super().__init__(processes, folder)
+        self._mesh_shape = mesh_shape
         self._tensors: MeshTensors | None = None
 
     def start(self) -> None:
-        """See Collectives.start: makes this process one client of the mesh.
+        """Makes this process one client of the mesh.
 
         Raises:
           InputError: the mesh cannot be shared out, is larger than the devices, or TensorFlow has started already.
         """
         if self._tensors:
             return
-        self.rank, self.size = self.processes.rank, self.processes.size
-        if self.size > 1:
-            self._star = self._join(self.processes)
+        self._kind = ""
+        if self.processes.size > 1:
+            check_not_refused("--backend=dtensor over several processes")
+            self._kind = "" if _joined else _choose_devices(self.processes, self._mesh_shape)
+        super().start()
         mesh = make_mesh(self._mesh_shape, self.size)
         self._tensors = MeshTensors(mesh, self._mesh_shape, self.rank, self.size)
 
-    def _join(self, processes: Processes) -> Star:
-        check_not_refused("--backend=dtensor over several processes")
-        kind = "" if _joined else _choose_devices(processes, self._mesh_shape)
-        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
-        deadline = time.monotonic() + seconds
-        with start_timer(self.rank, seconds + 5):  # TensorFlow itself may wait without end
-            star = meet(processes, ByNote(processes, self._folder), deadline, self._on_loss)
-            if not _joined:
-                _joined.append(_join_tensorflow(kind, processes, star))
-            star.watch(timeout, deadline)
-        return star
+    def _join(self, star: Star) -> None:
+        if not _joined:
+            _joined.append(_join_tensorflow(self._kind, self.processes, star))
 
     @property
     def tensors(self) -> MeshTensors:
-        """What packs arrays onto the mesh."""
+        """Packs arrays onto the mesh."""
         if self._tensors is None:
             raise InputError("the backend of a mesh is not started; call its start() first")
         return self._tensors
-
-    def broadcast(self, value: Any) -> Any:
-        """See Collectives.broadcast."""
-        return value if self.size == 1 else self._with_star(lambda star: star.broadcast(value))
-
-    def gather(self, value: Any) -> list[Any]:
-        """See Collectives.gather."""
-        if self.size == 1:
-            return [value]
-        found: list[Any] = self._with_star(lambda star: star.gather(value))
-        return found
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
         """See Collectives.repeated_sums: over the devices of the batch axis."""
@@ -280,12 +262,6 @@ class MeshCollectives(Collectives):
         if num_devices == 1:
             return super().repeated_sums(num_values)
         return repeated_mesh_sums(self.tensors, BATCH, num_devices, num_values)
-
-    def _with_star(self, action: Callable[[Star], Any]) -> Any:
-        if self._star is None:
-            raise WorkerLostError("the processes of this mesh are not joined, or have parted")
-        with self.losses_told():
-            return action(self._star)
 
     def _is_loss(self, error: Exception) -> bool:
         return isinstance(
@@ -345,7 +321,7 @@ def make_mesh(mesh_shape: MeshShape, num_processes: int) -> Any:
 
 
 def _choose_devices(processes: Processes, mesh_shape: MeshShape) -> str:
-    """CPU or GPU; of a node's GPUs those of this process, where the launcher has not done that."""
+    """CPU or GPU; makes only this process's GPUs visible, where the launcher has not done that."""
     wanted = mesh_shape.devices_per_process(processes.size)
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
@@ -521,6 +497,66 @@ def _each_batch(step: MeshStep, capacity: int, num_sums: int) -> Callable[..., A
 
 
 # --------------------------------------------------------------------------------------------------
+# Weights and optimizer as the step has them when weights, gradients or slots are divided over the batch axis (ZeRO).
+#
+# Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, 2020, arXiv:1910.02054.
+
+
+# A tensor in another layout.
+Relayout = Callable[[Any, Spec], Any]
+
+
+def gatherer(plan: Plan, relayout: Relayout) -> Callable[[list[Any]], list[Any]]:
+    """Makes the weights that the model computes with of the stored ones, which are in parts in stage 3.
+
+    In stages 1 and 2 it only says so: else the layout of the update would travel back through the model.
+    """
+    if not plan.zero_stage:
+        return list
+    specs = [layout.compute for layout in plan.layouts]
+    return lambda weights: _each(relayout, weights, specs)
+
+
+class DividedOptimizer:
+    """The optimizer as Step calls it; each device updates the part whose slots it holds."""
+
+    def __init__(self, optimizer: Any, plan: Plan, slots: Sequence[Spec], relayout: Relayout):
+        self._optimizer = optimizer
+        self._plan = plan
+        self._slots = slots
+        self._relayout = relayout
+        self.sam_rho = optimizer.sam_rho
+
+    def scale_loss(self, loss: Any) -> Any:
+        """See keras.optimizers.Optimizer.scale_loss."""
+        return self._optimizer.scale_loss(loss)
+
+    def stateless_apply(
+        self, slots: list[Any], gradients: list[Any], weights: list[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """See keras.optimizers.Optimizer.stateless_apply."""
+        if not self._plan.zero_stage:
+            return self._optimizer.stateless_apply(slots, gradients, weights)
+        layouts = self._plan.layouts
+        updates = [layout.slots for layout in layouts]
+        if self._plan.zero_stage < 3:  # in stage 3 they come divided, as the weights do
+            # Whole first: a divided gradient of a bias would divide the channels of its convolution.
+            gradients = _each(self._relayout, gradients, [layout.compute for layout in layouts])
+        gradients = _each(self._relayout, gradients, [layout.gradient for layout in layouts])
+        gradients = _each(self._relayout, gradients, updates)
+        weights = _each(self._relayout, weights, updates)
+        weights, slots = self._optimizer.stateless_apply(slots, gradients, weights)
+        return (
+            _each(self._relayout, weights, [layout.stored for layout in layouts]),
+            _each(self._relayout, slots, self._slots),
+        )
+
+
+def _each(relayout: Relayout, tensors: Sequence[Any], specs: Sequence[Spec]) -> list[Any]:
+    return [relayout(tensor, spec) for tensor, spec in zip(tensors, specs, strict=True)]
+
+
+# --------------------------------------------------------------------------------------------------
 # A mesh of devices, of one process or several: examples, dense layers and optimizer state are divided as layouts say.
 #
 # Every process gives whole arrays, the same as the others, and its devices take their parts. One call of the graph
@@ -543,12 +579,6 @@ class DTensorBackend(Backend):
         options = options or BackendOptions()
         self.mesh_shape = options.mesh
         super().__init__(options, MeshCollectives(options.processes, options.mesh, options.folder))
-        for key in ("compression", "accumulate"):
-            value = getattr(self.options, key)
-            if value != getattr(BackendOptions, key):
-                raise InputError(
-                    f"{key}={value} is for --backend=horovod and mpi; leave it out with --backend=dtensor"
-                )
         self.plan: Plan | None = None
 
     def build(
@@ -563,10 +593,8 @@ class DTensorBackend(Backend):
         bfloat16: Sequence[keras.layers.Layer] = (),
     ) -> None:
         """See Backend.build. InputError where a layout cannot be followed."""
-        if jit_compile:
-            raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
-        if bfloat16:
-            raise InputError(f"precision {NOT_ON_A_MESH}")
+        asked = {"jit_compile": jit_compile, "precision": "bfloat16" if bfloat16 else "float32"}
+        check(Asked(self.name, self.options, {**asked, **asked_of(optimizer)}))
         check_layers_for_mesh(model)
         check_precision(model, optimizer)
         self.start()
@@ -596,6 +624,9 @@ class DTensorBackend(Backend):
             )
         )
         relayout = self._tensors.relayout
+        parts = Parts(model, optimizer, options, self.collectives)
+        for add_to in extras_of(self.name, options):
+            add_to(parts)
         self._step = make_step(
             model,
             DividedOptimizer(optimizer, self.plan, self._specs.slots, relayout),
@@ -603,7 +634,7 @@ class DTensorBackend(Backend):
             metrics,
             auxiliary_loss,
             gather=gatherer(self.plan, relayout),
-            recomputation=recomputation_of(model, options.recompute),
+            recomputation=parts.recomputation,
         )
         self._predict_step = tf.function(self._predict, autograph=False)
         self._coupling_step: Step | None = Step(model, optimizer, loss, metrics, auxiliary_loss)
@@ -623,7 +654,6 @@ class DTensorBackend(Backend):
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
-        """See Backend.train."""
         self._try_coupling(data, indices)
         return self._run("train", data, indices, weights, num_examples)
 
@@ -647,11 +677,9 @@ class DTensorBackend(Backend):
     def evaluate(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
-        """See Backend.evaluate."""
         return self._run("evaluate", data, indices, weights, num_examples)
 
     def predict(self, features: Any) -> Any:
-        """See Backend.predict."""
         arrays = tf.nest.map_structure(np.asarray, features)
         count = len(tf.nest.flatten(arrays)[0])
         parts = tf.nest.map_structure(
@@ -666,7 +694,6 @@ class DTensorBackend(Backend):
             return tf.nest.map_structure(lambda output: host(output)[:count], outputs)
 
     def read(self) -> Arrays:
-        """See Backend.read."""
         specs = self._specs.named()
         with self.collectives.losses_told():
             found = self._variables.named()
@@ -675,7 +702,6 @@ class DTensorBackend(Backend):
             }
 
     def write(self, arrays: SavedArrays) -> None:
-        """See Backend.write."""
         variables, specs = self._variables.named(), self._specs.named()
 
         def assign(name: str, array: np.ndarray) -> None:
@@ -698,7 +724,6 @@ class DTensorBackend(Backend):
         self._report_differing("device", differing_devices(devices), step)
 
     def sync_model(self) -> None:
-        """See Backend.sync_model."""
         arrays = self.read()
         for name, variable in self._plain.named().items():
             variable.assign(arrays[name])
@@ -734,7 +759,7 @@ class DTensorBackend(Backend):
     def _train_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
         batch = Batch.gather(data, rows, weights, num_examples)
         with self._random_numbers():
-            state, sums = self._step.compute(self._read(), [batch], _identity)
+            state, sums = self._step.compute(self._read(), [batch])
         # Every write after every read: a variable that is read again after an assign gives its OLD value on a mesh.
         for variables, values in zip(self._variables, state, strict=True):
             for variable, value in zip(variables, values, strict=True):
@@ -743,7 +768,7 @@ class DTensorBackend(Backend):
 
     def _evaluate_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
         batch = Batch.gather(data, rows, weights, num_examples)
-        return self._step.evaluate(self._read(), [batch], _identity)
+        return self._step.evaluate(self._read(), [batch])
 
     def _predict(self, features: Any) -> Any:
         return tf.nest.map_structure(
@@ -777,12 +802,8 @@ class DTensorBackend(Backend):
         return (BATCH if BATCH in self.mesh_shape.names else None, *[None] * (rank - 1))
 
 
-def _identity(tensors: list[Any]) -> list[Any]:
-    return tensors
-
-
 # --------------------------------------------------------------------------------------------------
-# What DTensor says about an operation that it cannot divide, as a line that names the layer and what works.
+# DTensor's refusal of an operation, as a line that names the layer and what works.
 
 
 # DTensor says the first where an operation has no rule at all, the second where its rule does not fit the layouts.

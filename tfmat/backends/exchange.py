@@ -2,29 +2,69 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from tfmat.backends.base import Collectives
+from tfmat.backends.base import Collectives
+from tfmat.backends.options import BackendOptions
+
+Tensors = list[tf.Tensor]
+
+
+class Traffic:
+    """Sums and collections over the workers within a graph.
+
+    Bytes are counted as a ring does it, in which no byte goes twice (Patarasuk and Yuan 2009, Bandwidth optimal
+    all-reduce algorithms). A sum over R workers has each send 2 (R - 1) / R times its tensors. A sum of which each
+    keeps a part has it send (R - 1) / R times, a collection R - 1 times.
+
+    Args:
+      collectives: of the workers; None for a worker that is alone.
+      most_bytes: in one sum, see `in_buckets`; None: all tensors in one.
+
+    Attributes:
+      size: workers.
+      bytes: that one worker sends in the graph that is being made.
+    """
+
+    def __init__(self, collectives: Collectives | None = None, most_bytes: float | None = None):
+        self._collectives, self.most_bytes = collectives or Collectives(), most_bytes
+        self.size, self.bytes = self._collectives.size, 0.0
+        self._stamp: Callable[[Any], Any] = lambda exchange: exchange
+
+    def begin_graph(self, name: str, stamp: Callable[[Any], Any] | None = None) -> None:
+        """Begins a graph, which has the same name on every worker; `stamp` notes the times of each exchange in it."""
+        self.bytes = 0.0
+        self._collectives.begin_graph(name)
+        self._stamp = stamp or (lambda exchange: exchange)
+
+    def sum(self, tensors: Tensors) -> Tensors:
+        """The sums over the workers of tensors of any shapes and types."""
+        return in_buckets(self._sum, self.most_bytes)(tensors)
+
+    def _sum(self, tensors: Tensors) -> Tensors:
+        self.bytes += 2 * (self.size - 1) / self.size * num_bytes(tensors)
+        return self._stamp(self._collectives.reduce)(tensors)
+
+    def collect(self, tensors: Tensors) -> Tensors:
+        """The tensors of all workers, stacked: [workers, ...]."""
+        self.bytes += (self.size - 1) * num_bytes(tensors)
+        return self._stamp(self._collectives.collect)(tensors)
+
+    def scatter(self, tensors: Tensors) -> Tensors:
+        """This worker's rows of the sums over the workers of tensors [workers, numbers]."""
+        self.bytes += (self.size - 1) / self.size * num_bytes(tensors)
+        return self._stamp(self._collectives.reduce_scatter)(tensors)
+
 
 # --------------------------------------------------------------------------------------------------
 # How the workers' gradients come together: the seam behind which they may travel as less than they are.
 
 
-Tensors = list[tf.Tensor]
-# Tensors of one worker -> their sums over the workers.
-Reduce = Callable[[Tensors], Tensors]
-# Tensors of one worker -> those of all workers, stacked: [workers, ...].
-Collect = Callable[[Tensors], Tensors]
-# Tensors [workers, numbers] of one worker -> its own rows of their sums over the workers.
-Scatter = Callable[[Tensors], Tensors]
-
-
 class Kept(NamedTuple):
-    """What a worker keeps from one exchange to the next.
+    """A tensor that a worker keeps from one exchange to the next.
 
     Attributes:
       name: in checkpoints.
@@ -40,40 +80,51 @@ class Kept(NamedTuple):
 class Exchange:
     """Gradients are summed as they are, and all in one collective, since latency is what a small network waits for.
 
+    `EXCHANGES` in `tfmat.backends.registry` has all of them by name.
+
+    Args:
+      traffic: to the other workers; None for a worker that is alone.
+      weights: tensors or variables whose gradients are exchanged.
+      options: of the backend, for numbers that an exchange needs.
+
     Attributes:
       kept: what each worker keeps between two exchanges.
       num_updating: how often the workers exchange after the optimizer has begun, once a graph is made.
+      travels_as: the type in which gradients are summed; None for their own.
     """
 
     kept: Sequence[Kept] = ()
     num_updating = 0
+    travels_as: tf.DType | None = None
+
+    def __init__(
+        self,
+        traffic: Traffic | None = None,
+        weights: Sequence[Any] = (),
+        options: BackendOptions | None = None,
+    ):
+        self.traffic = traffic or Traffic()
 
     def __call__(
-        self, gradients: Tensors, others: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
+        self, gradients: Tensors, others: Tensors, kept: Tensors
     ) -> tuple[Tensors, Tensors, Tensors]:
-        """Brings the workers' gradients together.
+        """Brings the workers' gradients together, in a graph.
 
         Args:
           gradients: of this worker, in the order and with the shapes of the weights.
           others: what is always summed exactly, such as sums of losses.
           kept: values of `self.kept`.
-          reduce, collect: over the workers, in a graph.
 
         Returns:
           The sums over the workers of `gradients` and `others`, the same on every worker, and new values of `kept`.
         """
-        totals = reduce([*gradients, *others])
-        return totals[: len(gradients)], totals[len(gradients) :], kept
+        sent = [tf.cast(g, self.travels_as) for g in gradients] if self.travels_as else gradients
+        totals = self.traffic.sum([*sent, *others])
+        sums = [tf.cast(s, g.dtype) for s, g in zip(totals, gradients, strict=False)]
+        return sums, totals[len(gradients) :], kept
 
     def update(
-        self,
-        optimizer: Any,
-        state: Any,
-        gradients: Tensors,
-        sums: tf.Tensor,
-        reduce: Reduce,
-        collect: Collect,
-        scatter: Scatter | None,
+        self, optimizer: Any, state: Any, gradients: Tensors, sums: tf.Tensor
     ) -> tuple[Tensors, Tensors, tf.Tensor, Tensors]:
         """Has the workers' gradients come together, and the optimizer take a step with them.
 
@@ -81,12 +132,11 @@ class Exchange:
           optimizer: functional.
           state: before the step.
           gradients, sums: of this worker.
-          reduce, collect, scatter: over the workers.
 
         Returns:
           New weights, new slots, the sums over the workers of `sums`, new values of `kept`.
         """
-        gradients, (sums,), kept = self(gradients, [sums], list(state.kept), reduce, collect)
+        gradients, (sums,), kept = self(gradients, [sums], list(state.kept))
         weights, slots = optimizer.stateless_apply(state.slots, gradients, state.weights)
         return weights, slots, sums, kept
 
@@ -94,14 +144,7 @@ class Exchange:
 class Float16(Exchange):
     """Gradients are summed in half precision. Their 11 bits are enough that nothing needs to be kept."""
 
-    def __call__(
-        self, gradients: Tensors, others: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
-    ) -> tuple[Tensors, Tensors, Tensors]:
-        """See Exchange."""
-        totals = reduce([*(tf.cast(gradient, tf.float16) for gradient in gradients), *others])
-        halves = totals[: len(gradients)]
-        sums = [tf.cast(half, g.dtype) for half, g in zip(halves, gradients, strict=True)]
-        return sums, totals[len(gradients) :], kept
+    travels_as = tf.float16
 
 
 class BFloat16(Exchange):
@@ -111,11 +154,10 @@ class BFloat16(Exchange):
     """
 
     def __call__(
-        self, gradients: Tensors, others: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
+        self, gradients: Tensors, others: Tensors, kept: Tensors
     ) -> tuple[Tensors, Tensors, Tensors]:
-        """See Exchange."""
         bits = [tf.bitcast(tf.cast(gradient, tf.bfloat16), tf.uint16) for gradient in gradients]
-        all_bits, sums = collect(bits), reduce(others)
+        all_bits, sums = self.traffic.collect(bits), self.traffic.sum(others)
         totals = [
             tf.reduce_sum(tf.cast(tf.bitcast(each, tf.bfloat16), gradient.dtype), 0)
             for each, gradient in zip(all_bits, gradients, strict=True)
@@ -129,47 +171,6 @@ def together(*groups: Tensors) -> list[Tensors]:
     everything = [tensor for group in groups for tensor in group]
     with tf.control_dependencies(everything):
         return [[tf.identity(tensor) for tensor in group] for group in groups]
-
-
-class Counted:
-    """`reduce`, `collect` and `scatter`, with the bytes counted that they have one worker send, while a graph is made.
-
-    Each is counted as a ring does it, in which no byte goes twice: a sum over R workers has each send 2 (R - 1) / R
-    times its tensors (Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms), a sum of which each keeps a
-    part (R - 1) / R times, a collection R - 1 times.
-
-    Attributes:
-      bytes: that one worker sends.
-    """
-
-    def __init__(
-        self, reduce: Reduce, collect: Collect, workers: int, scatter: Scatter | None = None
-    ):
-        self._reduce, self._collect, self._workers = reduce, collect, workers
-        self._scatter = scatter
-        self.bytes = 0.0
-
-    @classmethod
-    def over(cls, collectives: "Collectives") -> "Counted":
-        """Counts what a backend's collectives send."""
-        own = collectives
-        return cls(own.reduce, own.collect, own.size, own.reduce_scatter)
-
-    def reduce(self, tensors: Tensors) -> Tensors:
-        """See Collectives.reduce."""
-        self.bytes += 2 * (self._workers - 1) / self._workers * num_bytes(tensors)
-        return self._reduce(tensors)
-
-    def collect(self, tensors: Tensors) -> Tensors:
-        """See Collectives.collect."""
-        self.bytes += (self._workers - 1) * num_bytes(tensors)
-        return self._collect(tensors)
-
-    def scatter(self, tensors: Tensors) -> Tensors:
-        """See Collectives.reduce_scatter."""
-        assert self._scatter is not None
-        self.bytes += (self._workers - 1) / self._workers * num_bytes(tensors)
-        return self._scatter(tensors)
 
 
 def num_bytes(tensors: Sequence[Any]) -> int:
@@ -208,7 +209,9 @@ def reduce_flat(
     return _by_type(tensors, lambda parts: _split(reduce(flatten(parts)), parts))
 
 
-def in_buckets(reduce: Reduce, most_bytes: float | None) -> Reduce:
+def in_buckets(
+    reduce: Callable[[Tensors], Tensors], most_bytes: float | None
+) -> Callable[[Tensors], Tensors]:
     """`reduce` in several collectives, each of which begins as soon as its tensors are there.
 
     A backward pass gives the last layers' gradients first, so buckets are filled from the end of the list: their sums
@@ -285,7 +288,7 @@ def scatter_flat(
 def _by_type(
     tensors: Sequence[tf.Tensor], function: Callable[[list[tf.Tensor]], list[tf.Tensor]]
 ) -> list[tf.Tensor]:
-    """What `function` makes of all tensors of a type, for each type, in the order of their first tensors."""
+    """Results of `function` for all tensors of a type, for each type, in the order of their first tensors."""
     places: dict[tf.DType, list[int]] = {}
     for i, tensor in enumerate(tensors):
         places.setdefault(tensor.dtype, []).append(i)
@@ -311,7 +314,7 @@ def _split(flat: tf.Tensor, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def without_repeated_rows(gradient: Any) -> Any:
-    """The gradient of an embedding with each used row once, with its sum; any other as it is.
+    """The gradient of an embedding with each used row once, with its sum; any other unchanged.
 
     Keras's Adam squares the rows' values one by one: with a row that comes twice, the step would depend on how the
     examples are divided over workers.

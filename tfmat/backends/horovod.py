@@ -16,10 +16,9 @@ import tensorflow as tf
 from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.backends.mpi import MpiMessages, MpiSums, load_mpi4py, world_of
-from tfmat.backends.options import BackendOptions, has_stages
-from tfmat.backends.single import SingleBackend
+from tfmat.backends.options import BackendOptions
+from tfmat.backends.single import SingleBackend, collectives_of
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import GET_HOROVOD, check_horovod_sees, prepare_horovod
 from tfmat.launch.watchdog import start_timer
 
@@ -30,44 +29,32 @@ _SETS: dict[tuple[int, ...], Any] = {}
 class HorovodCollectives(Collectives):
     """Collectives by Horovod, over MPI, Gloo or NCCL.
 
-    Args:
-      processes: this one among those of the run.
-      timeline: whether `start_timeline` will be called.
-      hierarchical: whether tensors are summed by nodes, see MpiSums, which does it beside Horovod. With Horovod's own
-        process sets all ranks agree before each of the three parts, which on a slow network takes as long as the sums.
-      patient: whether sums by nodes leave the processor to others while they wait.
+    Where tensors are summed by nodes, MpiSums does it beside Horovod. With Horovod's own process sets all ranks agree
+    before each of the three parts, which on a slow network takes as long as the sums.
     """
 
     # Horovod itself ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*Collectives.alike, WorkerLostError)
 
-    def __init__(
-        self,
-        processes: Processes,
-        timeline: bool = False,
-        hierarchical: bool = False,
-        patient: bool = False,
-    ):
-        self.processes, self._timeline = processes, timeline
-        self._hierarchical, self._patient = hierarchical, patient
+    def __init__(self, options: BackendOptions):
+        self.processes, self._timeline = options.processes, options.timeline
+        self._hierarchical = options.reduction == "hierarchical"
+        self._patient = options.overlap_meetings
         self._by_nodes: MpiSums | None = None
-        self.started = self.has_process_sets = False
+        self.started = False
         self._names: Iterator[str] = iter(())
         self._group: Any = None
 
     def start(self) -> None:
-        """See Collectives.start."""
         self.started = True
         processes = self.processes
         self.rank, self.size = processes.rank, processes.size
-        if self.size == 1:
-            return
         prepare_horovod()
         # The watch tells better, and knows what is no fault: rank 0 may simulate curves while the others wait.
         os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
         if self._timeline:
             os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")
-        if self.has_process_sets:
+        if self.divides:
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         self.horovod = _load_horovod()
         with start_timer(self.rank):
@@ -89,41 +76,32 @@ class HorovodCollectives(Collectives):
         return MpiSums(mpi, world.Dup(), self.gather(platform.node()), self._patient)
 
     def check_build(self, jit_compile: bool) -> None:
-        """See Collectives.check_build."""
-        if not self.started and self.processes.size > 1:
+        if not self.started:
             raise InputError(
                 "the Horovod backend is not started, so that each process would train for itself; use it in a with "
                 "block: with make_backend('horovod') as backend:"
             )
-        if jit_compile and self.size > 1:
+        if jit_compile:
             raise InputError(
                 "jit_compile is not for several workers: Horovod's XLA operation is not built; leave it out"
             )
 
     def broadcast(self, value: Any) -> Any:
-        """See Collectives.broadcast."""
-        return value if self.size == 1 else self.horovod.broadcast_object(value, 0, name="decision")
+        return self.horovod.broadcast_object(value, 0, name="decision")
 
     def gather(self, value: Any) -> list[Any]:
-        """See Collectives.gather."""
-        if self.size == 1:
-            return [value]
         return list(self.horovod.allgather_object(value, name="values"))
 
     def hand_over(self, value: Any, source: int) -> Any:
         """See Collectives.hand_over; Horovod has no message for one rank alone."""
-        if source and self.size > 1:
+        if source:
             value = self.horovod.broadcast_object(value, source, name="part")
         return value if self.rank == 0 else None
 
     def maximum(self, number: int) -> int:
-        """See Collectives.maximum."""
-        return number if self.size == 1 else int(self._largest([number], tf.int32, "maximum")[0])
+        return int(self._largest([number], tf.int32, "maximum")[0])
 
     def latest(self, times: np.ndarray) -> np.ndarray:
-        """See Collectives.latest."""
-        if self.size == 1:
-            return times
         offset = self.clock.seconds
         return self._largest(times - offset, tf.float64, "latest") + offset
 
@@ -143,24 +121,16 @@ class HorovodCollectives(Collectives):
 
         Measured against one collective a variable: docs/benchmark.md.
         """
-        if self.size == 1:
-            return tensors
         if self._by_nodes:
             return reduce_flat(tensors, self._by_nodes.sum)
         return reduce_flat(tensors, lambda flat: self.sum(flat, next(self._names)))
 
     def collect(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """See Collectives.collect."""
-        if self.size == 1:
-            return super().collect(tensors)
         return collect_flat(
             tensors, lambda row: self.horovod.allgather(row, name=next(self._names))
         )
 
     def reduce_scatter(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """See Collectives.reduce_scatter."""
-        if self.size == 1:
-            return super().reduce_scatter(tensors)
         horovod = self.horovod
         if not hasattr(horovod, "reducescatter"):
             raise InputError(
@@ -174,7 +144,7 @@ class HorovodCollectives(Collectives):
 
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """One tensor's sum over the ranks; the same name on every rank."""
-        if not self.has_process_sets:
+        if not self.divides:
             return self.horovod.allreduce(tensor, op=self.horovod.Sum, name=name)
         among = {"process_set": self._group} if self._group else {}
         # Stages have different graphs, in which what is around the operation has different names.
@@ -182,7 +152,7 @@ class HorovodCollectives(Collectives):
             tensor, op=self.horovod.Sum, name=name, ignore_name_scope=True, **among
         )
 
-    def divide(self, groups: Sequence[Sequence[int]]) -> "HorovodCollectives":
+    def divide(self, groups: Sequence[Sequence[int]]) -> Collectives:
         """See Collectives.divide; Horovod was told beforehand that process sets come."""
         part = copy.copy(self)
         part._star, part._by_nodes = None, None
@@ -192,7 +162,7 @@ class HorovodCollectives(Collectives):
             if len(ranks) > 1:  # all ranks make all sets, in the same order
                 made = _process_set(self.horovod, ranks)
                 part._group = made if self.rank in ranks else part._group
-        return part
+        return part if part.size > 1 else Collectives()
 
     def connect(self) -> None:
         """See Collectives.connect: MPI's messages beside Horovod, whose collectives would wait for their receiver."""
@@ -210,31 +180,24 @@ class HorovodCollectives(Collectives):
         if array is None or self.rank:
             array = np.empty(shape, dtype)
         numbers = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        if self.size == 1 or not numbers.size:
+        if not numbers.size:
             return array
         found = self.horovod.broadcast(tf.constant(numbers), 0, name=f"array.{numbers.size}")
         return array if self.rank == 0 else found.numpy().view(dtype).reshape(shape)
 
     def broadcast_variables(self, variables: Iterable[Any]) -> None:
-        """See Collectives.broadcast_variables."""
-        if self.size > 1:
-            assign_broadcast(self.horovod, variables, 0)
+        assign_broadcast(self.horovod, variables, 0)
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
-        """See Collectives.repeated_sums."""
-        if self.size == 1:
-            return super().repeated_sums(num_values)
         return repeated_sums(lambda value: self.sum(value, f"sums.{num_values}"), num_values)
 
     def start_timeline(self, path: str) -> bool:
-        """See Collectives.start_timeline."""
-        if self.size == 1 or os.environ.get("HOROVOD_TIMELINE") != "DYNAMIC":
+        if os.environ.get("HOROVOD_TIMELINE") != "DYNAMIC":
             return False
         self.horovod.start_timeline(path)
         return True
 
     def stop_timeline(self) -> None:
-        """See Collectives.stop_timeline."""
         self.horovod.stop_timeline()
 
 
@@ -242,17 +205,10 @@ class HorovodBackend(SingleBackend):
     """The single backend on each of Horovod's processes."""
 
     name = "horovod"
-    transport = HorovodCollectives
-    collectives: HorovodCollectives
 
     def __init__(self, options: BackendOptions | None = None):
         options = options or BackendOptions()
-        hierarchical = options.reduction == "hierarchical"
-        collectives = self.transport(
-            options.processes, options.timeline, hierarchical, options.overlap_meetings
-        )
-        collectives.has_process_sets = has_stages(options.mesh)
-        super().__init__(options, collectives)
+        super().__init__(options, collectives_of(HorovodCollectives, options))
 
 
 def assign_broadcast(horovod: Any, variables: Iterable[Any], root_rank: int, **among: Any) -> None:

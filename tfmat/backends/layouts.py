@@ -20,7 +20,7 @@ from tfmat.config import BATCH, MODEL, MeshShape, Rules, Settings
 from tfmat.errors import InputError
 
 # --------------------------------------------------------------------------------------------------
-# Which dimension of which variable is divided over which axis of a mesh. No TensorFlow in here.
+# Layouts: the axis of a mesh over which each dimension of a variable is divided. No TensorFlow in here.
 #
 # A rule is a regular expression over variable paths and a layout: for each dimension the name of an axis, or `-` for
 # whole; or just `replicated`. The first rule that matches a path holds. Without a rule of the user's, dense layers
@@ -32,7 +32,7 @@ from tfmat.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class WeightLayout:
-    """What one weight looks like on the mesh. An axis' name for each dimension; None where it is whole.
+    """The layouts of one weight on the mesh. An axis' name for each dimension; None where it is whole.
 
     Attributes:
       weight: what this is about.
@@ -167,7 +167,7 @@ def layer_before(weights: Sequence[Weight], kernels: Sequence[int], inputs: int)
 
 
 def zero_spec(spec: Spec, shape: Sequence[int], mesh: MeshShape) -> Spec:
-    """`spec` with the first whole dimension that divides also divided over the axis `batch`; as it is if none does."""
+    """`spec` with the first whole dimension that divides also divided over the axis `batch`; unchanged if none does."""
     size = mesh.size(BATCH)
     if len(shape) > 2:  # DTensor wants the filters of a convolution, and their gradients, whole
         return spec
@@ -197,20 +197,30 @@ def weights_of(model: Any) -> list[Weight]:
     return found
 
 
-def slot_owners(optimizer: Any, weights: Sequence[Weight]) -> list[int | None]:
-    """The weight that each variable of a built Keras optimizer is a slot of; None for counters."""
-    owners: dict[int, int] = {}
-    for value in vars(optimizer).values():
-        if isinstance(value, list | tuple) and len(value) == len(weights):
-            for i, (weight, variable) in enumerate(zip(weights, value, strict=True)):
-                if tuple(getattr(variable, "shape", ())) == weight.shape:
-                    owners[id(variable)] = i
+def slot_owners(
+    optimizer: Any, shapes: Sequence[Sequence[int]], same_shape: bool = True
+) -> list[int | None]:
+    """The weight that each variable of a built Keras optimizer is a slot of; None for counters.
+
+    Args:
+      optimizer: built for weights of these shapes.
+      shapes: of the weights.
+      same_shape: whether a slot of another shape than its weight's is a counter, too.
+    """
+    owners = {
+        id(slot): i
+        for name, slots in vars(optimizer).items()
+        if isinstance(slots, list | tuple) and len(slots) == len(shapes)
+        if name not in ("_variables", "_trainable_variables")
+        for i, (slot, shape) in enumerate(zip(slots, shapes, strict=True))
+        if not same_shape or tuple(getattr(slot, "shape", ())) == tuple(shape)
+    }
     return [owners.get(id(variable)) for variable in optimizer.variables]
 
 
 def slot_specs(optimizer: Any, plan: Plan) -> list[Spec]:
     """The layout of each variable of a built Keras optimizer: of its weight's slots, or whole."""
-    owners = slot_owners(optimizer, [layout.weight for layout in plan.layouts])
+    owners = slot_owners(optimizer, [layout.weight.shape for layout in plan.layouts])
     return [
         (None,) * len(variable.shape) if owner is None else plan.layouts[owner].slots
         for variable, owner in zip(optimizer.variables, owners, strict=True)
@@ -218,7 +228,7 @@ def slot_specs(optimizer: Any, plan: Plan) -> list[Spec]:
 
 
 def device_parts(shape: Sequence[int], spec: Spec, mesh: MeshShape) -> list[tuple[slice, ...]]:
-    """Which part of an array of that shape and layout each device holds, in the order of the devices."""
+    """The part of an array of that shape and layout that each device holds, in the order of the devices."""
     sizes = [size for _, size in mesh.axes]
     found = []
     for device in range(mesh.num_devices):
@@ -252,7 +262,7 @@ def _layer(path: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the devices of a mesh must send each other in one training step: arithmetic from the layouts, nothing is run.
+# Messages between the devices of a mesh in one training step: arithmetic from the layouts, nothing is run.
 #
 # With B examples a step, b = ceil(B / devices on `batch`) of them on each device, and numbers of s bytes:
 #
@@ -378,7 +388,7 @@ def _axes(plan: Plan, i: int) -> tuple[str | None, str | None]:
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
-    """What one device of the mesh, or one process, holds of a variable.
+    """Bytes of a variable on one device of the mesh, or in one process.
 
     Attributes:
       path, shape: of the variable.
@@ -422,7 +432,7 @@ def plan_of_config(
 
 
 def _footprints(model: Any, optimizer: Any, plan: Plan) -> tuple[Footprint, ...]:
-    owners = slot_owners(optimizer, [layout.weight for layout in plan.layouts])
+    owners = slot_owners(optimizer, [layout.weight.shape for layout in plan.layouts])
     found = [
         Footprint(
             layout.weight.path,

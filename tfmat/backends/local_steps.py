@@ -16,32 +16,19 @@ share, too). That leaves their mean as it is; on top comes what the outer step o
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.exchange import Collect, Exchange, Kept, Reduce, Tensors
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.step import Rounds, assign_all, tensors_of
-from tfmat.errors import InputError
-from tfmat.networks.factory import is_synchronized
+from tfmat.backends.exchange import Exchange, Kept, Tensors
+from tfmat.backends.single import EveryStep, Parts
+from tfmat.backends.step import Rounds, assign_all, check_whole_batch, tensors_of
 
-# Of how far a worker was from the mean a round ago. Measured beside 0.5 and 1 (docs/slow_networks.md).
+# _PULL: share of a worker's distance from the mean a round ago by which it moves.
+# Measured beside 0.5 and 1 (docs/slow_networks.md).
 _PULL = 0.7
 
 
-def check_whole_batch(model: keras.Model, key: str) -> None:
-    """InputError where a layer needs the other workers in every step, which `key` does away with."""
-    for layer in model._flatten_layers(include_self=False):
-        if is_synchronized(layer) and layer.trainable:
-            raise InputError(
-                f"{key} does not work with layer '{layer.name}', which normalizes the whole batch; leave "
-                f"{key} out, or let each worker normalize its part: synchronized=False "
-                "(model.batch_normalization=local)"
-            )
-
-
-class Meetings:
+class Meetings(EveryStep):
     """When the workers meet, and what happens there.
 
     Args:
@@ -64,60 +51,42 @@ class Meetings:
         momentum: float,
         exchange: Exchange,
     ):
-        self._workers, self._every, self._rate, self._momentum = workers, every, rate, momentum
+        self._workers, self.every, self._rate, self._momentum = workers, every, rate, momentum
         self._weights, self._exchange = weights, exchange
         self._anchors = [tf.Variable(weight, trainable=False) for weight in weights]
         self.kept = [*self._zeros("velocity", common=True), *exchange.kept]
 
-    def begin(self, kept: Sequence[Any], reduce: Reduce, collect: Collect) -> Rounds:
-        """Begins some steps, in a graph, where the workers have the same weights.
+    def num_examples(self, weights: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
+        """See EveryStep.num_examples: each worker's loss is a mean over its own examples."""
+        return tf.maximum(tf.reduce_sum(weights, 1), 1.0)
 
-        Args:
-          kept: variables of `self.kept`.
-          reduce, collect: over the workers.
-
-        Returns:
-          The rounds of local steps in which the steps are to be taken; `end` comes after the last of them.
-        """
+    def begin(self, kept: Sequence[Any]) -> Rounds:
+        """See EveryStep.begin: the workers have the same weights."""
         assign_all(self._anchors, tensors_of(self._weights))
 
         def run(steps: Callable[[], Any]) -> Any:
             results = steps()
             anchors, values = tensors_of(self._anchors), tensors_of(kept)
             moved = self._shares(anchors, tensors_of(self._weights))
-            weights, values = self.outer_step(anchors, moved, values, reduce, collect)
+            weights, _, values = self.outer_step(anchors, moved, values)
             assign_all([*self._weights, *self._anchors, *kept], [*weights, *weights, *values])
             return results
 
-        return Rounds(self._every, run)
-
-    def end(self) -> None:
-        """Ends the steps, in a graph: the workers have the same weights again."""
-
-    def settle(self, kept: Sequence[Any], reduce: Reduce, collect: Collect) -> None:
-        """Has the workers agree on all that they moved, in a graph, after `end`."""
+        return Rounds(self.every, run)
 
     def outer_step(
-        self, anchors: Tensors, moved: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
-    ) -> tuple[Tensors, Tensors]:
-        """The weights from which all workers go on, and new values of `self.kept`.
+        self, anchors: Tensors, moved: Tensors, kept: Tensors
+    ) -> tuple[Tensors, Tensors, Tensors]:
+        """The weights from which all workers go on, the mean of how far they moved, and new values of `self.kept`.
 
         Args:
           anchors: weights from which the workers moved, in the mean.
           moved: this worker's share of the mean of how far they moved.
           kept: values of `self.kept`.
-          reduce, collect: over the workers.
         """
-        weights, _, kept = self._outer_step(anchors, moved, kept, reduce, collect)
-        return weights, kept
-
-    def _outer_step(
-        self, anchors: Tensors, moved: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
-    ) -> tuple[Tensors, Tensors, Tensors]:
-        """As `outer_step`, with the mean of how far the workers moved between its results."""
         num, num_memory = len(anchors), len(self._exchange.kept)
         memory, rest = kept[num : num + num_memory], kept[num + num_memory :]
-        gradients, _, memory = self._exchange(moved, [], memory, reduce, collect)
+        gradients, _, memory = self._exchange(moved, [], memory)
         velocities = [
             self._momentum * velocity + gradient
             for velocity, gradient in zip(kept, gradients, strict=False)
@@ -154,23 +123,25 @@ class OverlappedMeetings(Meetings):
         under way.
     """
 
+    settles = True
+
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
-        self.kept += [
+        self.kept = [
+            *self.kept,
             *self._zeros("beyond", common=True),
             *self._zeros("moved"),
             *self._zeros("ahead"),
             Kept("is_under_way", np.zeros([], bool), common=True),
         ]
 
-    def begin(self, kept: Sequence[Any], reduce: Reduce, collect: Collect) -> Rounds:
-        """See Meetings.begin."""
+    def begin(self, kept: Sequence[Any]) -> Rounds:
         assign_all(self._anchors, tensors_of(self._weights))
         assign_all(self._weights, self._own(tensors_of(self._anchors), tensors_of(kept)))
 
         def run(steps: Callable[[], Any]) -> Any:
             anchors, before = tensors_of(self._anchors), tensors_of(kept)
-            outer, mean, values = self._arrived(anchors, before, reduce, collect)
+            outer, mean, values = self._arrived(anchors, before)
             results = steps()  # needs nothing of what arrives, so both are under way at once
             _, beyond, moved, _, _ = self._parts(before)
             begun = [a - m + b for a, m, b in zip(anchors, mean, beyond, strict=True)]
@@ -190,29 +161,25 @@ class OverlappedMeetings(Meetings):
             assign_all([*self._weights, *self._anchors, *kept], [*own, *begun, *values])
             return results
 
-        return Rounds(self._every, run)
+        return Rounds(self.every, run)
 
     def end(self) -> None:
-        """See Meetings.end."""
         assign_all(self._weights, tensors_of(self._anchors))
 
-    def settle(self, kept: Sequence[Any], reduce: Reduce, collect: Collect) -> None:
-        """See Meetings.settle."""
+    def settle(self, kept: Sequence[Any]) -> None:
         before = tensors_of(kept)
-        outer, _, values = self._arrived(tensors_of(self._weights), before, reduce, collect)
+        outer, _, values = self._arrived(tensors_of(self._weights), before)
         first, *_ = self._parts(values)
         _, beyond, *_ = self._parts(before)
         weights = [o + b for o, b in zip(outer, beyond, strict=True)]
         nothing = [tf.zeros_like(value) for value in values[len(first) :]]
         assign_all([*self._weights, *kept], [*weights, *first, *nothing])
 
-    def _arrived(
-        self, anchors: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
-    ) -> tuple[Tensors, Tensors, Tensors]:
-        """`_outer_step` by what is under way; no step where nothing is."""
+    def _arrived(self, anchors: Tensors, kept: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+        """`outer_step` by what is under way; no step where nothing is."""
 
         def step() -> tuple[Tensors, Tensors, Tensors]:
-            return self._outer_step(anchors, self._parts(kept)[2], kept, reduce, collect)
+            return self.outer_step(anchors, self._parts(kept)[2], kept)
 
         def none() -> tuple[Tensors, Tensors, Tensors]:
             return anchors, [tf.zeros_like(anchor) for anchor in anchors], kept
@@ -234,18 +201,15 @@ class OverlappedMeetings(Meetings):
         return list(kept[:start]), beyond, moved, ahead, kept[-1]
 
 
-def make_meetings(
-    model: keras.Model, options: BackendOptions, workers: int, exchange: Exchange
-) -> Meetings | None:
-    """The meetings that the options ask for; None where the workers meet in every step.
-
-    Raises:
-      InputError: a layer needs the other workers in every step.
-    """
-    if workers == 1 or options.local_steps == 1 or options.averaging:
-        return None
-    check_whole_batch(model, "local_steps")
-    weights = [variable.value for variable in model.trainable_variables]
-    rate, momentum = options.outer_step
+def add_to(parts: Parts) -> None:
+    """Has the workers meet after some steps; InputError where a layer needs the others in every step."""
+    options, exchange = parts.options, parts.exchange
+    workers = exchange.traffic.size
+    if workers == 1:
+        return
+    check_whole_batch(parts.model, "local_steps")
+    weights = [variable.value for variable in parts.model.trainable_variables]
     kind = OverlappedMeetings if options.overlap_meetings else Meetings
-    return kind(weights, workers, options.local_steps, rate, momentum, exchange)
+    exchange.traffic.most_bytes = None  # a meeting's sums go at once
+    parts.rounds = kind(weights, workers, options.local_steps, *options.outer_step, exchange)
+    parts.exchange, parts.slots_differ = Exchange(), True

@@ -19,7 +19,7 @@ from tfmat.errors import InputError
 # Whatever Keras takes for a loss, as a function that gives one value an example.
 
 
-# What divides by the number of examples; the others divide by something else, or by nothing.
+# _MEANS: reductions that divide by the number of examples; others divide by something else, or by nothing.
 _MEANS = ("sum_over_batch_size", "mean")
 
 
@@ -207,7 +207,7 @@ _ACCURACY = ("accuracy", "acc")
 def make_metrics(
     metrics: Mapping[str, Any] | Sequence[Any] | None, model: keras.Model
 ) -> dict[str, Metric]:
-    """What `Backend.build` takes for the metrics that a user gave, see `make_metric`; InputError as there."""
+    """A user's metrics as `Backend.build` takes them, see `make_metric`; InputError as there."""
     if metrics is None or isinstance(metrics, Mapping):
         named = list((metrics or {}).items())
     elif isinstance(metrics, list | tuple):
@@ -251,7 +251,7 @@ _accuracy.stands_alone = True  # type: ignore[attr-defined]
 
 
 def make_metric(name: str, metric: Any, model: keras.Model) -> Metric:
-    """What `Backend.build` takes for a metric that a user gave.
+    """A user's metric as `Backend.build` takes it.
 
     Args:
       name: of the metric in the logs.

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.single import SingleBackend
+from tfmat.backends.single import SingleBackend, collectives_of
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import prepare_mpi
@@ -167,7 +167,7 @@ class MpiSums:
         return total
 
     def _add_up(self, ranks: Any, total: np.ndarray, swaps: bool) -> None:
-        """Puts the sum over the ranks in place of each one's numbers; two ranks may swap theirs instead."""
+        """Overwrites each rank's numbers by the sum over the ranks; two ranks may swap theirs instead."""
         if swaps and ranks.size == 2:
             self._swap(total, ranks)
             return
@@ -213,7 +213,7 @@ class MpiSums:
     _halves: tuple[Any, Any] | None = None
 
     def collect(self, row: tf.Tensor) -> tf.Tensor:
-        """[1, numbers] -> those of all ranks, [ranks, numbers]."""
+        """[1, numbers] -> the rows of all ranks, [ranks, numbers]."""
         rows = tf.numpy_function(self._collect, [row], row.dtype, stateful=True)
         return tf.ensure_shape(rows, [self._ranks.size, row.shape[1]])
 
@@ -271,28 +271,20 @@ GET_MPI4PY = "`./tools/setup mpi` installs it, and the MPI is the system's; `tfm
 
 
 class MpiCollectives(Collectives):
-    """Collectives by mpi4py. Sums run in host memory.
-
-    Args:
-      processes: this one among those of the run.
-      hierarchical: whether tensors are summed by nodes, see MpiSums.
-      patient: whether sums and collections in a graph leave the processor to others while they wait.
-    """
+    """Collectives by mpi4py. Sums run in host memory; beside local steps they leave the processor to others."""
 
     # MPI ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*Collectives.alike, WorkerLostError)
 
-    def __init__(self, processes: Processes, hierarchical: bool = False, patient: bool = False):
-        self.processes, self._hierarchical, self._patient = processes, hierarchical, patient
+    def __init__(self, options: BackendOptions):
+        self.processes, self._patient = options.processes, options.overlap_meetings
+        self._hierarchical = options.reduction == "hierarchical"
         self.started = False
 
     def start(self) -> None:
-        """See Collectives.start."""
         self.started = True
         processes = self.processes
         self.rank, self.size = processes.rank, processes.size
-        if self.size == 1:
-            return
         prepare_mpi()
         with start_timer(self.rank):  # loading it starts MPI, which waits for all
             self._mpi = load_mpi4py()
@@ -302,27 +294,23 @@ class MpiCollectives(Collectives):
         self._sums = MpiSums(self._mpi, self._world, nodes, self._patient)
 
     def check_build(self, jit_compile: bool) -> None:
-        """See Collectives.check_build."""
-        if not self.started and self.processes.size > 1:
+        if not self.started:
             raise InputError(
                 "the MPI backend is not started, so that each process would train for itself; use it in a with block: "
                 "with make_backend('mpi') as backend:"
             )
-        if jit_compile and self.size > 1:
+        if jit_compile:
             raise InputError(
                 "jit_compile is not for several workers: XLA cannot call MPI; leave it out"
             )
 
     def broadcast(self, value: Any) -> Any:
-        """See Collectives.broadcast."""
-        return value if self.size == 1 else self._world.bcast(value, 0)
+        return self._world.bcast(value, 0)
 
     def gather(self, value: Any) -> list[Any]:
-        """See Collectives.gather."""
-        return [value] if self.size == 1 else list(self._world.allgather(value))
+        return list(self._world.allgather(value))
 
     def hand_over(self, value: Any, source: int) -> Any:
-        """See Collectives.hand_over."""
         if source and self.rank == source:
             self._world.send(value, 0)
         elif source and self.rank == 0:
@@ -330,50 +318,37 @@ class MpiCollectives(Collectives):
         return value if self.rank == 0 else None
 
     def maximum(self, number: int) -> int:
-        """See Collectives.maximum."""
-        return number if self.size == 1 else int(self._world.allreduce(number, self._mpi.MAX))
+        return int(self._world.allreduce(number, self._mpi.MAX))
 
     def barrier(self) -> None:
-        """See Collectives.barrier."""
-        if self.size > 1:
-            self._world.Barrier()
+        self._world.Barrier()
 
     def latest(self, times: np.ndarray) -> np.ndarray:
-        """See Collectives.latest."""
-        if self.size == 1:
-            return times
         found = np.asarray(times - self.clock.seconds, np.float64)
         self._world.Allreduce(self._mpi.IN_PLACE, found, self._mpi.MAX)
         return found + self.clock.seconds
 
     def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """See Collectives.reduce: one flat buffer and one sum for each type of number."""
-        return tensors if self.size == 1 else reduce_flat(tensors, self._sums.sum)
+        return reduce_flat(tensors, self._sums.sum)
 
     def collect(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """See Collectives.collect."""
-        if self.size == 1:
-            return super().collect(tensors)
         return collect_flat(tensors, self._sums.collect)
 
     def reduce_scatter(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """See Collectives.reduce_scatter."""
-        if self.size == 1:
-            return super().reduce_scatter(tensors)
         return scatter_flat(tensors, self._sums.scatter)
 
-    def divide(self, groups: Sequence[Sequence[int]]) -> "MpiCollectives":
-        """See Collectives.divide."""
+    def divide(self, groups: Sequence[Sequence[int]]) -> Collectives:
         (mine,) = (i for i, ranks in enumerate(groups) if self.rank in ranks)
-        part = copy.copy(self)
-        part._star = None
-        part._world = self._world.Split(mine, self.rank)
+        part, world = copy.copy(self), self._world.Split(mine, self.rank)
+        if world.size == 1:
+            return Collectives()
+        part._star, part._world = None, world
         part.rank, part.size = part._world.rank, part._world.size
         part._sums = MpiSums(self._mpi, part._world, None, self._patient)
         return part
 
     def connect(self) -> None:
-        """See Collectives.connect."""
         self.messages = MpiMessages(self._mpi, self.size)
 
     def broadcast_array(
@@ -382,15 +357,11 @@ class MpiCollectives(Collectives):
         """See Collectives.broadcast_array: without a copy."""
         if array is None or self.rank:
             array = np.empty(shape, dtype)
-        if self.size > 1:
-            array = np.ascontiguousarray(array).reshape(shape)
-            self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], 0)
+        array = np.ascontiguousarray(array).reshape(shape)
+        self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], 0)
         return array
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
-        """See Collectives.repeated_sums."""
-        if self.size == 1:
-            return super().repeated_sums(num_values)
         return repeated_sums(self._sums.sum, num_values)
 
     def _is_loss(self, error: Exception) -> bool:
@@ -404,13 +375,10 @@ class MpiBackend(SingleBackend):
     """The single backend on each of MPI's processes."""
 
     name = "mpi"
-    collectives: MpiCollectives
 
     def __init__(self, options: BackendOptions | None = None):
         options = options or BackendOptions()
-        hierarchical = options.reduction == "hierarchical"
-        collectives = MpiCollectives(options.processes, hierarchical, options.overlap_meetings)
-        super().__init__(options, collectives)
+        super().__init__(options, collectives_of(MpiCollectives, options))
 
 
 def load_mpi4py(what: str = "--backend=mpi with several processes") -> Any:

@@ -17,48 +17,11 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 
 from tfmat.backends.base import SavedArray
-from tfmat.backends.options import BackendOptions
+from tfmat.backends.layouts import slot_owners
+from tfmat.backends.single import Parts
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_error
 from tfmat.optimizers.functional import copy_of
-
-# --------------------------------------------------------------------------------------------------
-# Which rank serves which weights, and which of the optimizer's variables belong to them.
-
-
-def divide(sizes: Sequence[int], most_parts: int) -> list[list[int]]:
-    """Numbers of the weights that each server holds: whole tensors, as LAMB needs them.
-
-    There are no more servers than relieve the busiest one: every step of every worker asks each of them, and one that
-    is slow holds up all. With another one the largest part would shrink by less than a tenth.
-
-    Args:
-      sizes: numbers of each weight.
-      most_parts: ranks that could serve.
-    """
-
-    def parts(count: int) -> list[list[int]]:
-        """The largest weights first, each to the part with least."""
-        found: list[list[int]] = [[] for _ in range(count)]
-        for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-            min(found, key=lambda part: (sum(sizes[j] for j in part), len(part))).append(i)
-        return [sorted(part) for part in found]
-
-    def largest(found: list[list[int]]) -> int:
-        return max(sum(sizes[i] for i in part) for part in found)
-
-    choices = [parts(count) for count in range(1, min(most_parts, len(sizes)) + 1)]
-    return next(each for each in choices if largest(each) <= 1.1 * largest(choices[-1]))
-
-
-def owners_of_slots(optimizer: keras.optimizers.Optimizer, num_weights: int) -> list[int | None]:
-    """The weight that each variable of a built optimizer is for; None for counters."""
-    owners = {}
-    for name, values in vars(optimizer).items():
-        if isinstance(values, list | tuple) and len(values) == num_weights and name != "_variables":
-            owners.update({id(value): i for i, value in enumerate(values)})
-    return [owners.get(id(variable)) for variable in optimizer.variables]
-
 
 # --------------------------------------------------------------------------------------------------
 # Tensors in a temporary file that is mapped into memory, of which parts come and go.
@@ -219,7 +182,7 @@ class OptimizerOnDisk:
         self._optimizer, self._weights = optimizer, list(weights)
         self.sam_rho = optimizer.sam_rho
         _build_without_memory(optimizer, self._weights)
-        owners = owners_of_slots(optimizer, len(weights))
+        owners = slot_owners(optimizer, [weight.shape for weight in weights], same_shape=False)
         self._in_memory = [i for i, owner in enumerate(owners) if owner is None]
         self._slots = self._make_slots(owners, folder)
         self._make_blocks()
@@ -286,7 +249,9 @@ class OptimizerOnDisk:
         variables = [v for v in optimizer.variables if v is not optimizer.iterations]
         slots: dict[int | None, list[keras.Variable]] = {}
         for variable, owner in zip(
-            optimizer.variables, owners_of_slots(optimizer, len(proxies)), strict=True
+            optimizer.variables,
+            slot_owners(optimizer, [proxy.shape for proxy in proxies], same_shape=False),
+            strict=True,
         ):
             if any(variable is each for each in variables) and variable.name != "learning_rate":
                 slots.setdefault(owner, []).append(variable)
@@ -382,15 +347,11 @@ class OptimizerOnDisk:
         return [weight, *(scope.get_current_value(variable) for variable in self._shared)]
 
 
-def optimizer_on_disk(
-    optimizer: keras.optimizers.Optimizer,
-    weights: Sequence[keras.Variable],
-    options: BackendOptions,
-) -> OptimizerOnDisk | None:
-    """The optimizer, built, with its slots on disk where `offload` asks for that; else None, and nothing is built."""
-    if options.offload == "none":
-        return None
-    return OptimizerOnDisk(optimizer, weights, pathlib.Path(options.offload_dir or options.folder))
+def add_to(parts: Parts) -> None:
+    """Has the optimizer's slots on disk."""
+    folder = pathlib.Path(parts.options.offload_dir or parts.options.folder)
+    on_disk = OptimizerOnDisk(parts.optimizer, parts.variables, folder)
+    parts.step_optimizer, parts.note, parts.slots_in_memory = on_disk, on_disk.note, on_disk.rest
 
 
 def _part(slot: SlotOnDisk, cut: tuple[int, int]) -> np.ndarray:

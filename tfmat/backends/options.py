@@ -1,13 +1,11 @@
-"""The options of a backend, and what a config may not combine, before TensorFlow is loaded."""
+"""The options of a backend."""
 
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from tfmat.config import BATCH, MeshShape, Parallelism, Settings
+from tfmat.config import MeshShape, Parallelism, Settings
 from tfmat.errors import InputError, nearest
 from tfmat.launch.processes import Processes, find_processes
 
@@ -17,6 +15,8 @@ from tfmat.launch.processes import Processes, find_processes
 # The rules by which a user divides weights over the axes, and one line for each that cannot be followed.
 
 
+# The network is divided into pipeline stages over the axis of this name.
+STAGE = "stage"
 # For each dimension the name of an axis; None where it is whole.
 Spec = tuple[str | None, ...]
 
@@ -56,7 +56,7 @@ def parse_layout(layout: str, weight: Weight, mesh: MeshShape, pattern: str) -> 
     if weight.convolution == "direct":
         raise InputError(
             f"{rule}: {weight.path} is the kernel of a convolution, which DTensor wants whole; "
-            f"use '{pattern}=replicated', or tfmat's unfolded convolution (--settings.model.convolution=unfolded)"
+            f"use '{pattern}=replicated', or tfmat's unfolded convolution (--config.model.convolution=unfolded)"
         )
     axes = [axis.strip() for axis in layout.split(",")]
     for axis in axes:
@@ -100,7 +100,7 @@ def nearest_multiples(length: int, size: int) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the backends can be told.
+# Options of the backends.
 
 
 # With momentum and fewer steps between meetings the outer optimizer diverged: val_loss thirty times higher after four.
@@ -187,85 +187,7 @@ class BackendOptions(Parallelism):
         return cls(mesh=MeshShape.parse(mesh), **others)
 
 
-# --------------------------------------------------------------------------------------------------
-# Pipeline stages before anything is made: which process is which stage, what it does in a step and when, and
-# refusals.
-#
-# A batch goes through the stages as micro-batches. No TensorFlow in here.
-
-
-STAGE = "stage"
-SCHEDULES = ("gpipe", "1f1b")
-# Backends whose processes can be stages.
-TRANSPORTS = ("horovod", "mpi")
-# A step is one graph that holds each micro-batch by itself.
-MOST_MICRO_BATCHES = 64
 _MICRO_BATCHES_PER_STAGE = 4
-
-
-class Work(NamedTuple):
-    """What a stage does next: the forward or the backward pass of a micro-batch."""
-
-    is_forward: bool
-    micro_batch: int
-
-
-def order_of_work(schedule: str, stage: int, num_stages: int, micro_batches: int) -> list[Work]:
-    """What one stage does in a step, in order.
-
-    `gpipe` (Huang et al. 2019, arXiv:1811.06965) runs all forward passes, then all backward passes. `1f1b` (Narayanan
-    et al. 2019, PipeDream; without stale weights: PipeDream-Flush, 2021, arXiv:2104.04473) begins a backward pass as
-    soon as it can, so that a stage holds the activations of no more micro-batches than there are stages from it on.
-    """
-    ahead = micro_batches
-    if schedule == "1f1b":
-        ahead = min(num_stages - 1 - stage, micro_batches)
-    work = [Work(True, i) for i in range(ahead)]
-    for i in range(micro_batches - ahead):
-        work += [Work(True, ahead + i), Work(False, i)]
-    return work + [Work(False, i) for i in range(micro_batches - ahead, micro_batches)]
-
-
-def most_held(work: Sequence[Work]) -> int:
-    """Micro-batches whose activations a stage holds at once."""
-    held = np.cumsum([1 if each.is_forward else -1 for each in work])
-    return int(held.max())
-
-
-def bubble(num_stages: int, micro_batches: int) -> float:
-    """Share of a step in which a stage waits for others, where all stages take equally long (arXiv:1811.06965, 2.3)."""
-    return (num_stages - 1) / (micro_batches + num_stages - 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """One process among stages and replicas.
-
-    Attributes:
-      stage, num_stages: its part of the network.
-      replica, num_replicas: its part of each global batch.
-      chain: ranks of its replica, by stage.
-      peers: ranks of its stage, by replica.
-    """
-
-    stage: int
-    num_stages: int
-    replica: int
-    num_replicas: int
-    chain: tuple[int, ...]
-    peers: tuple[int, ...]
-
-    @classmethod
-    def of(cls, mesh: MeshShape, rank: int) -> "Place":
-        """That of a rank; neighbours on the mesh's last axis are neighbouring ranks."""
-        ranks = np.arange(mesh.num_devices).reshape([size for _, size in mesh.axes])
-        if BATCH not in mesh.names:
-            ranks = ranks[..., None]
-        elif mesh.names.index(BATCH) == 0:
-            ranks = ranks.T
-        ((stage, replica),) = np.argwhere(ranks == rank)
-        chain, peers = map(int, ranks[:, replica]), map(int, ranks[stage])
-        return cls(int(stage), len(ranks), int(replica), ranks.shape[1], (*chain,), (*peers,))
 
 
 def has_stages(mesh: MeshShape) -> bool:
@@ -276,288 +198,3 @@ def has_stages(mesh: MeshShape) -> bool:
 def micro_batches_of(options: BackendOptions) -> int:
     """Micro-batches of a step: those asked for, or four for each stage."""
     return options.micro_batches or _MICRO_BATCHES_PER_STAGE * options.mesh.size(STAGE)
-
-
-def check_mesh(options: BackendOptions, backend: str) -> None:
-    """InputError where a mesh with stages, or of a backend whose processes are its devices, cannot be had."""
-    mesh, processes = options.mesh, options.processes
-    if backend not in TRANSPORTS:
-        if STAGE in mesh.names:
-            raise InputError(
-                f"mesh {mesh}: the axis {STAGE} is for --backend={' or '.join(TRANSPORTS)}, each of whose processes "
-                f"takes a part of the network; --backend={backend} has no stages"
-            )
-        return
-    if not has_stages(mesh):
-        for key, value in (("stages", options.stages), ("micro_batches", options.micro_batches)):
-            if value:
-                raise InputError(
-                    f"{key}={value} is for pipeline stages; give a mesh such as {STAGE}:2 with it, or leave it out"
-                )
-        return
-    for name in mesh.names:
-        if name not in (BATCH, STAGE):
-            raise InputError(
-                f"mesh {mesh}: --backend={backend} has the axes {BATCH} and {STAGE}; {name} is for --backend=dtensor, "
-                "which has no stages"
-            )
-    if mesh.num_devices != processes.size:
-        raise InputError(
-            f"mesh {mesh} is for {mesh.num_devices} processes, there {_are(processes.size)}; start "
-            f"{mesh.num_devices} (mpirun -np {mesh.num_devices}), or give another mesh"
-        )
-    _check_with_stages(options)
-
-
-def _check_with_stages(options: BackendOptions) -> None:
-    for key, neutral in (
-        ("compression", "none"),
-        ("local_steps", 1),
-        ("zero_stage", 0),
-        ("accumulate", 1),
-        ("reduction", "flat"),
-        ("bucket_mb", None),
-    ):
-        value = getattr(options, key)
-        if value != neutral:
-            instead = ", use more micro_batches" if key == "accumulate" else ""
-            raise InputError(
-                f"{key}={value} does not work with pipeline stages; leave it out{instead}"
-            )
-    count = micro_batches_of(options)
-    if not 1 <= count <= MOST_MICRO_BATCHES:
-        raise InputError(f"micro_batches={count}; give 1 to {MOST_MICRO_BATCHES}")
-
-
-def _are(count: int) -> str:
-    return f"are {count}" if count > 1 else "is one"
-
-
-# --------------------------------------------------------------------------------------------------
-# What a config asks of the backends, and refusals of what they do not do, before TensorFlow is loaded.
-
-
-NOT_ON_A_MESH = (
-    "does not work with --backend=dtensor, whose devices would add up parts of products in bfloat16; leave it at "
-    "float32"
-)
-NO_NOISE_IN_PARTS = (
-    "optimizer.gradient_noise does not work with zero_stage, where its numbers would depend on how many processes "
-    "there are; leave out one of them"
-)
-
-
-def check_config_for(backend: str, settings: Settings, options: BackendOptions) -> None:
-    """InputError where the config asks for what the backend does not do."""
-    check_profile(settings, options, backend)
-    check_zero(options, backend, settings.optimizer.gradient_noise)
-    check_stages(settings, options, backend)
-    check_offload(settings, options, backend)
-    if backend == "asynchronous":
-        check_asynchronous(settings, options)
-    else:
-        check_of_asynchronous(options, backend)
-    if backend == "dtensor":
-        check_dtensor(settings, options)
-
-
-def check_offload(settings: Settings, options: BackendOptions, backend: str) -> None:
-    """InputError where slots are to be on disk, and cannot be."""
-    if options.offload == "none":
-        return
-    check_slots_on_disk(options, backend)
-    if settings.jit_compile:
-        raise InputError("jit_compile does not work with offload; leave out one of them")
-
-
-def check_slots_on_disk(options: BackendOptions, backend: str) -> None:
-    """InputError where processes cannot each have their slots on disk."""
-    if options.offload == "none":
-        return
-    if backend not in ("single", *TRANSPORTS):
-        raise InputError(
-            f"offload={options.offload} is for --backend=single, horovod and mpi; with --backend={backend} leave it out"
-        )
-    if options.processes.size == 1:
-        return
-    if options.zero_stage:
-        raise InputError(
-            "offload does not work with zero_stage, which already has each process keep a part of the slots; leave out "
-            "one of them"
-        )
-    if options.local_steps > 1:
-        raise InputError(
-            "offload does not work with local_steps, whose checkpoints bring the slots of all processes together in "
-            "memory; leave out one of them"
-        )
-
-
-def check_dtensor(settings: Settings, options: BackendOptions) -> None:
-    """InputError where the config asks for what --backend=dtensor does not do, with the nearest that it does."""
-    check_offload(settings, options, "dtensor")
-    for key, value, default in (
-        ("compression", options.compression, "none"),
-        ("reduction", options.reduction, "flat"),
-        ("bucket_mb", options.bucket_mb, None),
-        ("local_steps", options.local_steps, 1),
-        ("accumulate", options.accumulate, 1),
-        ("data.sharding", settings.data.sharding, "partition"),
-    ):
-        if value != default:
-            raise InputError(
-                f"{key}={value} is for --backend=horovod and mpi; with --backend=dtensor leave it at "
-                f"{str(default).lower()}"
-            )
-    if settings.jit_compile:
-        raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
-    if settings.precision != "float32":
-        raise InputError(f"precision={settings.precision} {NOT_ON_A_MESH}")
-    if settings.model.batch_normalization == "local":
-        raise InputError(
-            "model.batch_normalization=local does not work with --backend=dtensor, whose layers see the global batch; "
-            "use synchronized"
-        )
-    if settings.optimizer.gradient_noise:
-        raise InputError(
-            "optimizer.gradient_noise does not work with --backend=dtensor, which would draw other numbers for weights "
-            "that are divided; leave it out"
-        )
-
-
-def check_zero(options: BackendOptions, backend: str, gradient_noise: float = 0.0) -> None:
-    """InputError where processes that divide the optimizer's slots are asked for what does not go with that."""
-    if not options.zero_stage or backend not in ("horovod", "mpi"):
-        return
-    if options.zero_stage == 3:
-        raise InputError(
-            f"zero_stage=3 divides the weights too, which --backend={backend} keeps whole; use zero_stage=2, or "
-            "--backend=dtensor"
-        )
-    if options.compression not in ("none", "fp16"):
-        raise InputError(
-            f"compression={options.compression} does not work with zero_stage, where each process receives a part of "
-            "the summed gradients; use fp16 or none, or zero_stage=0"
-        )
-    for key, value, default in (
-        ("reduction", options.reduction, "flat"),
-        ("bucket_mb", options.bucket_mb, None),
-        ("local_steps", options.local_steps, 1),
-    ):
-        if value != default:
-            raise InputError(
-                f"{key}={value} does not work with zero_stage on --backend={backend}; leave it at "
-                f"{str(default).lower()}, or use zero_stage=0"
-            )
-    if gradient_noise:
-        raise InputError(NO_NOISE_IN_PARTS)
-
-
-def check_asynchronous(settings: Settings, options: BackendOptions) -> None:
-    """InputError where the config asks for what --backend=asynchronous does not do, before anything starts."""
-    check_options_of_asynchronous(options)
-    if settings.data.sharding != "partition":
-        raise InputError(
-            f"data.sharding={settings.data.sharding} is for --backend=horovod and mpi; with --backend=asynchronous "
-            "leave it at partition"
-        )
-    several = options.processes.size > 1
-    for key, given in (
-        ("jit_compile", settings.jit_compile),
-        ("optimizer.gradient_noise", settings.optimizer.gradient_noise),
-        ("optimizer.clip_norm", settings.optimizer.clip_norm and not options.averaging),
-        ("optimizer.sam_rho", settings.optimizer.sam_rho),
-        (
-            "model.batch_normalization=synchronized",
-            several and settings.model.batch_normalization == "synchronized",
-        ),
-    ):
-        if given:
-            raise InputError(f"{key} does not work with --backend=asynchronous; leave it out")
-
-
-def check_stages(settings: Settings, options: BackendOptions, backend: str) -> None:
-    """InputError where the config asks for stages that cannot be had, or for what does not work with them."""
-    check_mesh(options, backend)
-    if not has_stages(options.mesh):
-        return
-    for key, given in (
-        ("jit_compile", settings.jit_compile),
-        ("optimizer.gradient_noise", settings.optimizer.gradient_noise),
-        ("optimizer.sam_rho", settings.optimizer.sam_rho),
-        (
-            "model.batch_normalization=synchronized",
-            settings.model.batch_normalization == "synchronized",
-        ),
-    ):
-        if given:
-            raise InputError(f"{key} does not work with pipeline stages; leave it out")
-    part = settings.global_batch_size // options.mesh.size(BATCH)
-    if part < micro_batches_of(options):
-        raise InputError(
-            f"global_batch_size={settings.global_batch_size} gives each worker {part} examples, which cannot go "
-            f"through the stages as micro_batches={micro_batches_of(options)}; use a larger batch or fewer "
-            "micro_batches"
-        )
-
-
-def check_options_of_asynchronous(options: BackendOptions) -> None:
-    """InputError for what --backend=asynchronous does not do, and for a quorum of more workers than there are."""
-    keys = ["compression", "reduction", "bucket_mb", "accumulate", "zero_stage"]
-    keys += (
-        ["outer_learning_rate", "outer_momentum", "overlap_meetings"]
-        if options.averaging
-        else ["local_steps"]
-    )
-    for key in keys:
-        value = getattr(options, key)
-        if value != getattr(BackendOptions, key):
-            raise InputError(
-                f"{key}={value} is for --backend=horovod and mpi; leave it out with --backend=asynchronous"
-            )
-    for key, given in (
-        ("quorum", options.quorum is not None),
-        ("staleness_scaling", options.staleness_scaling != "none"),
-    ):
-        if given and options.averaging:
-            raise InputError(
-                f"{key} is for gradients that workers send to servers, and averaging has none; leave out one of them"
-            )
-    workers = options.processes.size
-    if options.quorum and options.quorum > workers:
-        raise InputError(
-            f"quorum={options.quorum} is more than the workers, of which there are {workers}; give at most {workers}"
-        )
-    if options.quorum and options.staleness_scaling != "none":
-        raise InputError(
-            "staleness_scaling is for gradients of older weights, of which quorum takes none; leave out one of them"
-        )
-
-
-def check_of_asynchronous(options: BackendOptions, backend: str) -> None:
-    """InputError for keys of --backend=asynchronous with another backend, which would not heed them."""
-    for key, value, default in (
-        ("quorum", options.quorum, None),
-        ("averaging", options.averaging, False),
-        ("staleness_scaling", options.staleness_scaling, "none"),
-    ):
-        if value != default:
-            raise InputError(
-                f"{key}={str(value).lower()} is for --backend=asynchronous; with --backend={backend} leave it out"
-            )
-
-
-def check_profile(settings: Settings, options: BackendOptions, backend: str) -> None:
-    """InputError where the parts of steps are to be measured, and cannot be."""
-    if not settings.profile:
-        return
-    for name, given in (
-        ("--backend=dtensor", backend == "dtensor"),
-        ("--backend=asynchronous", backend == "asynchronous"),
-        ("accumulate", options.accumulate > 1),
-        ("local_steps", options.local_steps > 1),
-        ("bucket_mb", options.bucket_mb is not None),
-        ("pipeline stages", has_stages(options.mesh)),
-        ("jit_compile", settings.jit_compile),
-    ):
-        if given:
-            raise InputError(f"profile=true does not work with {name} yet; leave out one of them")

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import (
     Arrays,
+    Backend,
     Collectives,
     Messages,
     Metric,
@@ -20,21 +21,11 @@ from tfmat.backends.base import (
     SavedArrays,
     from_rank_0,
 )
-from tfmat.backends.exchange import Counted, num_bytes
-from tfmat.backends.offload import optimizer_on_disk
-from tfmat.backends.options import (
-    SCHEDULES,
-    STAGE,
-    BackendOptions,
-    Place,
-    Work,
-    bubble,
-    micro_batches_of,
-    most_held,
-    order_of_work,
-)
-from tfmat.backends.recomputation import Recomputation, recomputation_of_stage
-from tfmat.backends.single import Replica, SingleBackend
+from tfmat.backends.exchange import Traffic, num_bytes
+from tfmat.backends.layouts import slot_owners
+from tfmat.backends.options import STAGE, BackendOptions, micro_batches_of
+from tfmat.backends.registry import Asked, check, extras_of
+from tfmat.backends.single import Parts, Replica, SingleBackend, asked_of
 from tfmat.backends.step import (
     Batch,
     State,
@@ -51,7 +42,7 @@ from tfmat.backends.step import (
     tensors_of,
     what_couples,
 )
-from tfmat.config import BATCH, Settings
+from tfmat.config import BATCH, MeshShape, Settings
 from tfmat.errors import InputError
 from tfmat.networks.segments import (
     Cut,
@@ -62,6 +53,78 @@ from tfmat.networks.segments import (
     segments_of_stage,
 )
 from tfmat.optimizers.functional import copy_of
+
+# --------------------------------------------------------------------------------------------------
+# Places of processes among the stages, and the order of their work. A batch goes through the stages as micro-batches.
+
+
+SCHEDULES = ("gpipe", "1f1b")
+
+
+class Work(NamedTuple):
+    """A stage's next work: the forward or the backward pass of a micro-batch."""
+
+    is_forward: bool
+    micro_batch: int
+
+
+def order_of_work(schedule: str, stage: int, num_stages: int, micro_batches: int) -> list[Work]:
+    """The work of one stage in a step, in order.
+
+    `gpipe` (Huang et al. 2019, arXiv:1811.06965) runs all forward passes, then all backward passes. `1f1b` (Narayanan
+    et al. 2019, PipeDream; without stale weights: PipeDream-Flush, 2021, arXiv:2104.04473) begins a backward pass as
+    soon as it can, so that a stage holds the activations of no more micro-batches than there are stages from it on.
+    """
+    ahead = micro_batches
+    if schedule == "1f1b":
+        ahead = min(num_stages - 1 - stage, micro_batches)
+    work = [Work(True, i) for i in range(ahead)]
+    for i in range(micro_batches - ahead):
+        work += [Work(True, ahead + i), Work(False, i)]
+    return work + [Work(False, i) for i in range(micro_batches - ahead, micro_batches)]
+
+
+def most_held(work: Sequence[Work]) -> int:
+    """Micro-batches whose activations a stage holds at once."""
+    held = np.cumsum([1 if each.is_forward else -1 for each in work])
+    return int(held.max())
+
+
+def bubble(num_stages: int, micro_batches: int) -> float:
+    """Share of a step in which a stage waits for others, where all stages take equally long (arXiv:1811.06965, 2.3)."""
+    return (num_stages - 1) / (micro_batches + num_stages - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """One process among stages and replicas.
+
+    Attributes:
+      stage, num_stages: its part of the network.
+      replica, num_replicas: its part of each global batch.
+      chain: ranks of its replica, by stage.
+      peers: ranks of its stage, by replica.
+    """
+
+    stage: int
+    num_stages: int
+    replica: int
+    num_replicas: int
+    chain: tuple[int, ...]
+    peers: tuple[int, ...]
+
+    @classmethod
+    def of(cls, mesh: MeshShape, rank: int) -> "Place":
+        """The place of a rank; neighbours on the mesh's last axis are neighbouring ranks."""
+        ranks = np.arange(mesh.num_devices).reshape([size for _, size in mesh.axes])
+        if BATCH not in mesh.names:
+            ranks = ranks[..., None]
+        elif mesh.names.index(BATCH) == 0:
+            ranks = ranks.T
+        ((stage, replica),) = np.argwhere(ranks == rank)
+        chain, peers = map(int, ranks[:, replica]), map(int, ranks[stage])
+        return cls(int(stage), len(ranks), int(replica), ranks.shape[1], (*chain,), (*peers,))
+
 
 # --------------------------------------------------------------------------------------------------
 # The stages of a network: where it is cut, and which of the model's variables and the optimizer's slots each has.
@@ -160,15 +223,10 @@ def slots_of(
 
     trial.add_variable = add_small
     trial.build(list(variables))
-    owners = {
-        id(slot): i
-        for name, slots in vars(trial).items()
-        if isinstance(slots, list) and len(slots) == len(variables)
-        if name not in ("_variables", "_trainable_variables")
-        for i, slot in enumerate(slots)
-    }
+    owners = slot_owners(trial, [v.shape for v in variables], same_shape=False)
     return [
-        (owners.get(id(v)), sizes.get(id(v), tf.as_dtype(v.dtype).size)) for v in trial.variables
+        (owner, sizes.get(id(v), tf.as_dtype(v.dtype).size))
+        for v, owner in zip(trial.variables, owners, strict=True)
     ]
 
 
@@ -236,7 +294,7 @@ def _cheapest(
                     option.sent + sent[end],
                     (*option.ends, end),
                 )
-                # Of places that cost the same, the last: an activation stays with its layer.
+                # The last of places that cost the same: an activation stays with its layer.
                 for start, option in reversed(best.items())
                 if start < end and weights[end] > weights[start]
             ]
@@ -336,7 +394,7 @@ class StageState:
             **{f"non_trainable/{i}": v for i, v in enumerate(model.non_trainable_variables)},
         }
         self.is_whole = False
-        # What `hand_out` tells all processes; empty on all ranks but 0.
+        # Arrays that `hand_out` tells all processes; empty on all ranks but 0.
         self._whole: dict[str, Any] = {}
         self._set_apart(before._whole if before else {})
 
@@ -402,12 +460,12 @@ class StageState:
 
 
 # --------------------------------------------------------------------------------------------------
-# What each stage of a config's network would hold and send, before anything is trained: arithmetic, nothing is run.
+# Footprints of the stages of a config's network, before anything is trained: arithmetic, nothing is run.
 
 
 @dataclasses.dataclass(frozen=True)
 class StageFootprint:
-    """What one process of a stage holds and sends; sizes in bytes.
+    """Bytes that one process of a stage holds and sends.
 
     Attributes:
       layers: in it, in the order in which they run.
@@ -536,7 +594,7 @@ def _bytes(tensors: Sequence[Any]) -> int:
 
 
 class Passed(NamedTuple):
-    """What a micro-batch's forward pass leaves for its backward pass: tape, what went in, what is differentiated."""
+    """Left by a micro-batch's forward pass for its backward pass: tape, inputs, what is differentiated."""
 
     tape: tf.GradientTape
     inputs: Any
@@ -544,7 +602,7 @@ class Passed(NamedTuple):
 
 
 class Ordered:
-    """What happens in a graph one after the other: activations of no more micro-batches than meant are in memory."""
+    """Has a graph work in one order: activations of no more micro-batches than meant are in memory."""
 
     def __init__(self) -> None:
         self._last: list[Any] = []
@@ -556,7 +614,7 @@ class Ordered:
             return tf.nest.map_structure(tf.identity, tensors)
 
     def receive(self, receive: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """What `receive` gives, which waits for it; the seconds are noted."""
+        """Waits for the result of `receive`, and notes the seconds."""
         with tf.control_dependencies(self._last):
             before = tf.timestamp()
         with tf.control_dependencies([before]):
@@ -571,13 +629,13 @@ class Ordered:
         return tensor
 
     def end(self, complete: list[Any]) -> None:
-        """What comes next waits for these."""
+        """Has what comes next wait for these."""
         with tf.control_dependencies([*self._last, *complete]):
             self._last = [tf.no_op()]
 
 
 class StageStep:
-    """What one process does in a step.
+    """The work of one process in a step.
 
     Args:
       step: of this stage's segment as a model.
@@ -660,7 +718,7 @@ class StageStep:
             if self._before:
                 tape.watch(inputs)
             outputs, non_trainable, penalties = self._step.forward(
-                weights, non_trainable, batch._replace(features=inputs), list
+                weights, non_trainable, batch._replace(features=inputs)
             )
             targets = []
             if penalties:
@@ -696,7 +754,7 @@ class StageStep:
         if self._before:
             back = tf.zeros_like(inputs) if found[-1] is None else found[-1]
             ordered.end(self._send(back, self._before, self._rank_before))
-        # Those of embeddings come as rows.
+        # Embeddings give rows.
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def evaluated(self, state: State, batch: Batch) -> tf.Tensor:
@@ -769,6 +827,7 @@ class PipelineBackend(SingleBackend):
 
     def __init__(self, name: str, options: BackendOptions, collectives: Collectives):
         super().__init__(options, collectives)
+        collectives.divides = True
         self.name = name
         mesh = options.mesh
         self.place_in_mesh = Place.of(mesh, options.processes.rank)
@@ -786,26 +845,19 @@ class PipelineBackend(SingleBackend):
 
     @property
     def parts_of_a_batch(self) -> int:
-        """See Backend.parts_of_a_batch."""
         return self._micro_batches
 
     @property
     def replica(self) -> int:
-        """See Backend.replica."""
         return self.place_in_mesh.replica
 
     def start(self) -> None:
-        """See Backend.start."""
         super().start()
         if not self._started:
             self._started = True
             self._chain = self.collectives.divide(self._chains)
             self._same = self.collectives.divide(self._peers)
             self.collectives.connect()
-
-    def time_steps(self, one_call_in: int = 1) -> None:
-        """See Backend.time_steps."""
-        raise InputError("profile=true does not work with pipeline stages; leave out one of them")
 
     def build(
         self,
@@ -820,27 +872,25 @@ class PipelineBackend(SingleBackend):
     ) -> None:
         """See Backend.build; InputError also where the model cannot be cut."""
         self.collectives.check_build(jit_compile)
+        asked = {"jit_compile": jit_compile, **asked_of(optimizer)}
+        check(Asked(self.name, self.options, asked))
         check_precision(model, optimizer)
         check_parts(model, self._micro_batches, "micro_batches")
-        if optimizer.gradient_noise:
-            raise InputError(
-                "optimizer.gradient_noise does not work with pipeline stages, each of which would draw for itself; "
-                "leave it out"
-            )
-        if optimizer.sam_rho:
-            raise InputError("optimizer.sam_rho does not work with pipeline stages; leave it out")
         here = self.place_in_mesh
         self.stages = make_stages(model, here.num_stages, self.options.stages)
         segment = self.stages.segments[here.stage]
         slots = slot_places(optimizer, model.trainable_variables, segment.trainable_places)
         before = getattr(self, "_state", None)
         self._state = StageState(model, segment, slots, self.collectives, before)
-        on_disk = optimizer_on_disk(optimizer, segment.trainable_variables, self.options)
-        if on_disk:
-            self.note = on_disk.note
-        else:
+        parts = Parts(segment, optimizer, self.options, self._same)
+        parts.whole_model, is_last = model, here.stage + 1 == here.num_stages
+        parts.gradients_follow = is_last and self.options.schedule == "1f1b"
+        for add_to in extras_of(self.name, self.options):
+            add_to(parts)
+        if not optimizer.built:
             optimizer.build(segment.trainable_variables)
-        self._optimizer, self._segment = on_disk or optimizer, segment
+        self.note = parts.note
+        self._optimizer, self._segment = parts.step_optimizer or optimizer, segment
         if optimizer.global_clipnorm:
             optimizer.sum_over_weights = lambda number: self._chain.reduce([number])[0]
         own = {id(layer) for layer in segment._flatten_layers()}
@@ -852,33 +902,21 @@ class PipelineBackend(SingleBackend):
             auxiliary_loss,
             worker=here.replica,
             bfloat16=[layer for layer in bfloat16 if id(layer) in own],
-            recomputation=self._recomputation(model, segment),
+            recomputation=parts.recomputation,
         )
         specs = (None, *self.stages.between, None)
         self._stage_step = StageStep(
             self._step, here, self.collectives.messages, (specs[here.stage], specs[here.stage + 1])
         )
         self._replica = self._state.replica = Replica(segment, optimizer, self._same)
-        self._variables = self._replica.variables
-        if on_disk:
-            self._variables = self._variables._replace(slots=on_disk.rest(self._variables.slots))
+        variables = self._replica.variables
+        self._variables = variables._replace(slots=parts.slots_in_memory(variables.slots))
         self._functions: dict[Any, Any] = {}
         self._model, self._coupled = model, None
-
-    def _recomputation(self, model: keras.Model, segment: Segment) -> Recomputation | None:
-        here = self.place_in_mesh
-        is_last = here.stage + 1 == here.num_stages
-        return recomputation_of_stage(
-            segment,
-            model,
-            self.options.recompute,
-            gradients_follow=is_last and self.options.schedule == "1f1b",
-        )
 
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
-        """See Backend.train."""
         if self._state.is_whole:
             self._state.forget_others()
         self._try_coupling(data, indices)
@@ -913,7 +951,6 @@ class PipelineBackend(SingleBackend):
         self._coupled = False
 
     def take_figures(self) -> dict[str, float]:
-        """See Backend.take_figures."""
         share = self._waited / self._trained if self._trained else 0.0
         self._waited = self._trained = 0.0
         theory = bubble(self.place_in_mesh.num_stages, self._micro_batches)
@@ -934,7 +971,6 @@ class PipelineBackend(SingleBackend):
             return self.collectives.gather(mine)[self.place_in_mesh.chain[-1]]
 
     def training_columns(self, global_batch_size: int) -> slice:
-        """See Backend.training_columns."""
         columns = self.columns(global_batch_size)
         if columns.stop - columns.start < self._micro_batches:
             raise InputError(
@@ -985,8 +1021,9 @@ class PipelineBackend(SingleBackend):
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> Any:
         here = self.place_in_mesh
-        counted = Counted(self._same.reduce, self._same.collect, self.world_size)
-        for collectives in (self.collectives, self._chain, self._same):
+        traffic = Traffic(self._same)
+        traffic.begin_graph("train")
+        for collectives in (self.collectives, self._chain):
             collectives.begin_graph("train")
         work = order_of_work(
             self.options.schedule, here.stage, here.num_stages, self._micro_batches
@@ -998,7 +1035,7 @@ class PipelineBackend(SingleBackend):
                 state, part, work, self._segment.trainable_variables, self._optimizer
             )
             if self.world_size > 1:
-                gradients = counted.reduce(gradients)
+                gradients = traffic.sum(gradients)
             new, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
             self._assign(State(new, non_trainable, slots), sums)
             return sums, waited
@@ -1006,7 +1043,7 @@ class PipelineBackend(SingleBackend):
         dtypes = keras.backend.floatx(), "float64"
         batches = data, indices, weights, num_examples
         sums, waited = each_batch_in_parts(step, self._micro_batches, *batches, dtypes=dtypes)
-        self.bytes_per_step = counted.bytes + self._stage_step.bytes
+        self.bytes_per_step = traffic.bytes + self._stage_step.bytes
         return self.collectives.reduce([sums])[0], waited
 
     def _evaluate_steps(
@@ -1030,3 +1067,8 @@ def _no_loss(labels: Any, outputs: Any) -> tf.Tensor:
 
 
 _no_loss.stands_alone = True  # type: ignore[attr-defined]
+
+
+def instead_of(backend: Backend) -> PipelineBackend:
+    """The stages of a network over another backend's processes."""
+    return PipelineBackend(backend.name, backend.options, backend.collectives)

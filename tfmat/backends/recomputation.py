@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfmat.backends.single import Parts
 from tfmat.errors import InputError
 from tfmat.networks.segments import Segment, segments, segments_of_stage
 from tfmat.optimizers.functional import call_layer
@@ -59,6 +60,17 @@ class Recomputation:
         return value, state, penalties
 
 
+def add_to(parts: Parts) -> None:
+    """Has the model's segments computed a second time."""
+    where, whole = parts.options.recompute, parts.whole_model
+    if whole is None:
+        parts.recomputation = recomputation_of(parts.model, where)
+    else:
+        parts.recomputation = recomputation_of_stage(
+            parts.model, whole, where, parts.gradients_follow
+        )
+
+
 def recomputation_of(model: keras.Model, where: str) -> Recomputation | None:
     """The recomputation of a built model that is cut as `where` says, see `tfmat.networks.segments`; `none`: None.
 
@@ -104,7 +116,7 @@ def _call(part: Segment, weights: Any, state: Any, value: Any) -> Any:
 def _computed_again(
     part: Segment, inputs: Any, context: Callable[[], AbstractContextManager]
 ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-    """What `_call` gives; nothing within is kept for the gradients.
+    """Results of `_call`; nothing within is kept for the gradients.
 
     Seeds and moving statistics come from the first time. The second time starts from the same ones, so that the masks
     of dropout are the same, and its own new ones are dropped.

@@ -1,22 +1,441 @@
-"""The backends by name, each imported only when it is asked for; and a mesh for programs of one's own."""
+"""Backends, exchanges and extras by name, each imported only when it is asked for; and what goes with what.
 
+Every combination that does not work is declared here, before TensorFlow is loaded: a `Clash` of a backend or an extra
+with other keys. Refusals and the table in docs/parallel.md follow from these declarations.
+"""
+
+import functools
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tfmat.backends.base import Backend
-from tfmat.backends.options import BackendOptions, check_mesh, has_stages
+from tfmat.backends.options import STAGE, BackendOptions, has_stages, micro_batches_of
+from tfmat.config import BATCH, OPTIONS, Settings
 from tfmat.errors import InputError, nearest
 from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
 
-# Name -> module and class.
+# --------------------------------------------------------------------------------------------------
+# A run's wishes, and those that do not go together.
+
+
+class Asked(NamedTuple):
+    """A backend, its options and further keys of a config.
+
+    Attributes:
+      backend, options: of the processes.
+      further: keys of the config that are no options of a backend -> values; a key that is missing has its default.
+    """
+
+    backend: str
+    options: BackendOptions
+    further: Mapping[str, Any] = {}
+
+    def value(self, key: str) -> Any:
+        """The value of a key; `backend` is one too, and so is whether there are `pipeline stages`."""
+        if key == "backend":
+            return self.backend
+        if key == "pipeline stages":
+            return has_stages(self.options.mesh)
+        return getattr(self.options, key, self.further.get(key, default_of(key)))
+
+    def says(self, key: str) -> bool:
+        """Whether a key has another value than its default."""
+        value, default = self.value(key), default_of(key)
+        return value != default and bool(value or default)
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several processes."""
+        return self.options.processes.size > 1
+
+
+def default_of(key: str) -> Any:
+    """The default of a key of the config."""
+    return OPTIONS[key].default if key in OPTIONS else getattr(BackendOptions, key, None)
+
+
+class Clash(NamedTuple):
+    """Keys that do not go with something.
+
+    Attributes:
+      text: of the error, in which key, value, default and backend stand in braces.
+      keys: that must have their defaults.
+      but: further values with which they go.
+      only: the values with which they do not; none: all others.
+      when: in which cases.
+    """
+
+    text: str
+    keys: tuple[str, ...]
+    but: tuple[Any, ...] = ()
+    only: tuple[Any, ...] = ()
+    when: Callable[[Asked], bool] = lambda asked: True
+
+    def check(self, asked: Asked) -> None:
+        """InputError where one of the keys does not go."""
+        for key in self.keys if self.when(asked) else ():
+            value = asked.value(key)
+            if asked.says(key) and value not in self.but and (not self.only or value in self.only):
+                shown = {"value": str(value).lower(), "default": str(default_of(key)).lower()}
+                raise InputError(
+                    self.text.format(key=key, asked=asked, backend=asked.backend, **shown)
+                )
+
+
+class Extra(NamedTuple):
+    """Something that the processes of a run do beside the plain step.
+
+    Attributes:
+      key: by which it is asked for, an option of the backend or a key of the config; `pipeline stages` by the mesh.
+      backends: with which it has an effect.
+      module: that has it: `add_to(parts)` changes what a step is made of, `instead_of(backend)` gives another backend.
+        None where the step does it by itself.
+      example: a value, for docs and tests.
+      clashes: what it does not go with, on these backends.
+      elsewhere: the error of other backends; empty where they have their own, or no process to do it with.
+      check: for what depends on numbers.
+    """
+
+    key: str
+    backends: tuple[str, ...]
+    module: str | None = None
+    example: Any = True
+    clashes: tuple[Clash, ...] = ()
+    elsewhere: str = ""
+    check: Callable[[Asked], None] = lambda asked: None
+
+    def is_asked(self, asked: Asked) -> bool:
+        """Whether it is."""
+        return asked.says(self.key)
+
+
+def check(asked: Asked) -> None:
+    """InputError where what is asked for does not go together."""
+    check_backend(asked.backend)
+    _check_mesh(asked)
+    for extra in EXTRAS:
+        if extra.is_asked(asked):
+            clashes = extra.clashes
+            if asked.backend not in extra.backends:
+                clashes = (Clash(extra.elsewhere, (extra.key,)),) if extra.elsewhere else ()
+            else:
+                extra.check(asked)
+            for clash in clashes:
+                clash.check(asked)
+    for clash in BACKENDS[asked.backend].clashes:
+        clash.check(asked)
+
+
+def check_config_for(backend: str, settings: Settings, options: BackendOptions) -> None:
+    """InputError where a run's settings ask for what the backend does not do."""
+    further = {
+        key: functools.reduce(getattr, key.split("."), settings)
+        for key in OPTIONS
+        if not hasattr(options, key)
+    }
+    check(Asked(backend, options, further))
+
+
+# --------------------------------------------------------------------------------------------------
+# The declarations.
+
+
+class Kind(NamedTuple):
+    """A backend: module and class, and the keys that it does not go with."""
+
+    where: str
+    clashes: tuple[Clash, ...]
+
+
+# Backends whose processes each hold the model, or a stage of it.
+TRANSPORTS = ("horovod", "mpi")
+# A step with stages is one graph that holds each micro-batch by itself.
+MOST_MICRO_BATCHES = 64
+
+_NO = "{key} does not work with --backend={backend}; leave it out"
+_OF_ASYNCHRONOUS = Clash(
+    "{key}={value} is for --backend=asynchronous; with --backend={backend} leave it out",
+    ("quorum", "averaging", "staleness_scaling"),
+)
+_OF_PROCESSES = "{key}={value} is for --backend=horovod and mpi; "
+
 BACKENDS = {
-    "asynchronous": ("tfmat.backends.asynchronous", "AsynchronousBackend"),
-    "dtensor": ("tfmat.backends.dtensor", "DTensorBackend"),
-    "single": ("tfmat.backends.single", "SingleBackend"),
-    "horovod": ("tfmat.backends.horovod", "HorovodBackend"),
-    "mpi": ("tfmat.backends.mpi", "MpiBackend"),
+    "asynchronous": Kind(
+        "tfmat.backends.asynchronous:AsynchronousBackend",
+        (
+            Clash(
+                f"{_OF_PROCESSES}leave it out with --backend=asynchronous",
+                ("compression", "reduction", "bucket_mb", "accumulate", "zero_stage"),
+            ),
+            Clash(
+                f"{_OF_PROCESSES}leave it out with --backend=asynchronous",
+                ("local_steps",),
+                when=lambda asked: not asked.options.averaging,
+            ),
+            Clash(
+                f"{_OF_PROCESSES}with --backend={{backend}} leave it at {{default}}",
+                ("data.sharding",),
+            ),
+            Clash(_NO, ("jit_compile", "optimizer.gradient_noise")),
+            Clash(_NO, ("optimizer.clip_norm",), when=lambda asked: not asked.options.averaging),
+            Clash(_NO, ("optimizer.sam_rho",)),
+            Clash(
+                "{key}={value} does not work with --backend={backend}; leave it out",
+                ("model.batch_normalization",),
+                only=("synchronized",),
+                when=lambda asked: asked.several,
+            ),
+        ),
+    ),
+    "dtensor": Kind(
+        "tfmat.backends.dtensor:DTensorBackend",
+        (
+            _OF_ASYNCHRONOUS,
+            Clash(
+                f"{_OF_PROCESSES}with --backend={{backend}} leave it at {{default}}",
+                (
+                    *("compression", "reduction", "bucket_mb", "local_steps", "accumulate"),
+                    "data.sharding",
+                ),
+            ),
+            Clash(_NO, ("jit_compile",)),
+            Clash(
+                "{key}={value} does not work with --backend=dtensor, whose devices would add up parts of products in "
+                "bfloat16; leave it at float32",
+                ("precision",),
+            ),
+            Clash(
+                "{key}={value} does not work with --backend=dtensor, whose layers see the global batch; use "
+                "synchronized",
+                ("model.batch_normalization",),
+                only=("local",),
+            ),
+            Clash(
+                "{key} does not work with --backend=dtensor, which would draw other numbers for weights that are "
+                "divided; leave it out",
+                ("optimizer.gradient_noise",),
+            ),
+        ),
+    ),
+    "single": Kind("tfmat.backends.single:SingleBackend", (_OF_ASYNCHRONOUS,)),
+    "horovod": Kind("tfmat.backends.horovod:HorovodBackend", (_OF_ASYNCHRONOUS,)),
+    "mpi": Kind("tfmat.backends.mpi:MpiBackend", (_OF_ASYNCHRONOUS,)),
 }
+
+# Exchange of gradients, by the names of `--config.compression` -> module and class.
+EXCHANGES = {
+    "none": "tfmat.backends.exchange:Exchange",
+    "fp16": "tfmat.backends.exchange:Float16",
+    "bf16": "tfmat.backends.exchange:BFloat16",
+    "int8": "tfmat.backends.compression:Int8",
+    "sign": "tfmat.backends.compression:Sign",
+    "topk": "tfmat.backends.compression:TopK",
+    "powersgd": "tfmat.backends.compression:PowerSGD",
+}
+
+
+def _check_mesh(asked: Asked) -> None:
+    """InputError where a mesh with stages, or of a backend whose processes are its devices, cannot be had."""
+    backend, options = asked.backend, asked.options
+    mesh = options.mesh
+    if backend not in TRANSPORTS:
+        if STAGE in mesh.names:
+            raise InputError(
+                f"mesh {mesh}: the axis {STAGE} is for --backend={' or '.join(TRANSPORTS)}, each of whose processes "
+                f"takes a part of the network; --backend={backend} has no stages"
+            )
+    elif not has_stages(mesh):
+        for key in ("stages", "micro_batches"):
+            if asked.says(key):
+                raise InputError(
+                    f"{key}={asked.value(key)} is for pipeline stages; give a mesh such as {STAGE}:2 with it, or leave "
+                    "it out"
+                )
+
+
+def _check_stages(asked: Asked) -> None:
+    """InputError where the stages of a mesh cannot be had."""
+    mesh, count = asked.options.mesh, asked.options.processes.size
+    for name in mesh.names:
+        if name not in (BATCH, STAGE):
+            raise InputError(
+                f"mesh {mesh}: --backend={asked.backend} has the axes {BATCH} and {STAGE}; {name} is for "
+                "--backend=dtensor, which has no stages"
+            )
+    if mesh.num_devices != count:
+        raise InputError(
+            f"mesh {mesh} is for {mesh.num_devices} processes, there {f'are {count}' if count > 1 else 'is one'}; "
+            f"start {mesh.num_devices} (mpirun -np {mesh.num_devices}), or give another mesh"
+        )
+    parts = micro_batches_of(asked.options)
+    if not 1 <= parts <= MOST_MICRO_BATCHES:
+        raise InputError(f"micro_batches={parts}; give 1 to {MOST_MICRO_BATCHES}")
+    batch = asked.further.get("global_batch_size")
+    part = parts if batch is None else batch // mesh.size(BATCH)
+    if part < parts:
+        raise InputError(
+            f"global_batch_size={batch} gives each worker {part} examples, which cannot go through "
+            f"the stages as micro_batches={parts}; use a larger batch or fewer micro_batches"
+        )
+
+
+def _check_quorum(asked: Asked) -> None:
+    quorum, workers = asked.options.quorum or 0, asked.options.processes.size
+    if quorum > workers:
+        raise InputError(
+            f"quorum={quorum} is more than the workers, of which there are {workers}; give at most {workers}"
+        )
+
+
+_OF_SERVERS = "{key} is for gradients that workers send to servers, and averaging has none; leave out one of them"
+_NO_STAGES = "{key}={value} does not work with pipeline stages; leave it out"
+
+# In the order in which they change a step.
+EXTRAS = (
+    Extra(
+        "profile",
+        ("single", *TRANSPORTS),
+        elsewhere="profile=true does not work with --backend={backend} yet; leave out one of them",
+        clashes=(
+            Clash(
+                "profile=true does not work with {key} yet; leave out one of them",
+                ("accumulate", "local_steps", "bucket_mb", "pipeline stages", "jit_compile"),
+            ),
+        ),
+    ),
+    Extra("accumulate", ("single", *TRANSPORTS), example=2),
+    Extra("compression", TRANSPORTS, example="powersgd"),
+    Extra("reduction", TRANSPORTS, example="hierarchical"),
+    Extra("bucket_mb", TRANSPORTS, example=1.0),
+    Extra(
+        "offload",
+        ("single", *TRANSPORTS),
+        "tfmat.backends.offload",
+        example="slots",
+        elsewhere="{key}={value} is for --backend=single, horovod and mpi; with --backend={backend} leave it out",
+        clashes=(
+            Clash(
+                "offload does not work with zero_stage, which already has each process keep a part of the slots; leave "
+                "out one of them",
+                ("zero_stage",),
+                when=lambda asked: asked.several,
+            ),
+            Clash(
+                "offload does not work with local_steps, whose checkpoints bring the slots of all processes together "
+                "in memory; leave out one of them",
+                ("local_steps",),
+                when=lambda asked: asked.several,
+            ),
+            Clash(
+                "jit_compile does not work with offload; leave out one of them", ("jit_compile",)
+            ),
+        ),
+    ),
+    Extra(
+        "zero_stage",
+        TRANSPORTS,
+        "tfmat.backends.zero",
+        example=2,
+        clashes=(
+            Clash(
+                "zero_stage=3 divides the weights too, which --backend={backend} keeps whole; use zero_stage=2, or "
+                "--backend=dtensor",
+                ("zero_stage",),
+                only=(3,),
+            ),
+            Clash(
+                "compression={value} does not work with zero_stage, where each process receives a part of the summed "
+                "gradients; use fp16 or none, or zero_stage=0",
+                ("compression",),
+                but=("fp16",),
+            ),
+            Clash(
+                "{key}={value} does not work with zero_stage on --backend={backend}; leave it at {default}, or use "
+                "zero_stage=0",
+                ("reduction", "bucket_mb", "local_steps"),
+            ),
+            Clash(
+                "optimizer.gradient_noise does not work with zero_stage, where its numbers would depend on how many "
+                "processes there are; leave out one of them",
+                ("optimizer.gradient_noise",),
+            ),
+        ),
+    ),
+    # By its layouts.
+    Extra("zero_stage", ("dtensor",), example=2),
+    Extra("local_steps", TRANSPORTS, "tfmat.backends.local_steps", example=16),
+    Extra(
+        "recompute",
+        ("single", *TRANSPORTS, "dtensor", "asynchronous"),
+        "tfmat.backends.recomputation",
+        example="every:2",
+        clashes=(
+            Clash(
+                "jit_compile does not work with recompute={asked.options.recompute}, whose order of operations XLA "
+                "does not keep; leave out one of them",
+                ("jit_compile",),
+            ),
+        ),
+    ),
+    Extra(
+        "pipeline stages",
+        TRANSPORTS,
+        "tfmat.backends.pipeline",
+        check=_check_stages,
+        clashes=(
+            Clash(
+                "{key}={value} does not work with pipeline stages; leave it out, use more micro_batches",
+                ("accumulate",),
+            ),
+            Clash(
+                _NO_STAGES,
+                ("compression", "local_steps", "zero_stage", "reduction", "bucket_mb"),
+            ),
+            Clash(
+                "{key} does not work with pipeline stages; leave it out",
+                ("jit_compile", "optimizer.gradient_noise", "optimizer.sam_rho"),
+            ),
+            Clash(_NO_STAGES, ("model.batch_normalization",), only=("synchronized",)),
+        ),
+    ),
+    Extra(
+        "averaging",
+        ("asynchronous",),
+        "tfmat.backends.asynchronous",
+        clashes=(
+            Clash(_OF_SERVERS, ("quorum", "staleness_scaling")),
+            Clash(
+                f"{_OF_PROCESSES}leave it out with --backend=asynchronous",
+                ("outer_learning_rate", "outer_momentum", "overlap_meetings"),
+            ),
+        ),
+    ),
+    Extra(
+        "quorum",
+        ("asynchronous",),
+        example=2,
+        check=_check_quorum,
+        clashes=(
+            Clash(
+                "staleness_scaling is for gradients of older weights, of which quorum takes none; leave out one of "
+                "them",
+                ("staleness_scaling",),
+            ),
+        ),
+    ),
+    Extra("staleness_scaling", ("asynchronous",), example="sqrt"),
+)
+
+
+# --------------------------------------------------------------------------------------------------
+# Objects by these names.
+
+
+def _load(where: str) -> Any:
+    module, name = where.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def check_backend(name: str) -> None:
@@ -25,19 +444,28 @@ def check_backend(name: str) -> None:
         raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")
 
 
-def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
-    """The backend called `name`, in stages where the options' mesh has them; InputError where there is none."""
-    check_backend(name)
-    options = options or BackendOptions()
-    check_mesh(options, name)
-    module, backend_class = BACKENDS[name]
-    if name == "asynchronous" and options.averaging:
-        module, backend_class = "tfmat.backends.asynchronous", "AveragingBackend"
-    backend: Backend = getattr(importlib.import_module(module), backend_class)(options)
-    if has_stages(options.mesh):
-        from tfmat.backends.pipeline import PipelineBackend
+def extras_of(name: str, options: BackendOptions, hook: str = "add_to") -> Iterator[Any]:
+    """The functions called `hook` of the extras that the options ask for and the backend takes."""
+    for extra in EXTRAS:
+        if extra.module and name in extra.backends and extra.is_asked(Asked(name, options)):
+            function = getattr(importlib.import_module(extra.module), hook, None)
+            if function:
+                yield function
 
-        return PipelineBackend(name, options, backend.collectives)
+
+def make_exchange(traffic: Any, weights: Sequence[Any], options: BackendOptions) -> Any:
+    """The exchange that the options name; one worker alone leaves its gradients as they are."""
+    name = options.compression if traffic.size > 1 else "none"
+    return _load(EXCHANGES[name])(traffic, weights, options)
+
+
+def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
+    """The backend called `name`, or what an extra puts in its place; InputError where there is none."""
+    options = options or BackendOptions()
+    check(Asked(name, options))
+    backend: Backend = _load(BACKENDS[name].where)(options)
+    for instead_of in extras_of(name, options, "instead_of"):
+        backend = instead_of(backend)
     return backend
 
 

@@ -4,10 +4,11 @@ Many steps run in one call of a graph, the data gathered by index inside it. A w
 batch and sums over the others where the step's exchange says so; alone, that is the identity. The loss is divided by
 the global batch, so unequal parts are right without further ado."""
 
+import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -23,19 +24,18 @@ from tfmat.backends.base import (
     SavedArrays,
     StepTimes,
 )
-from tfmat.backends.compression import make_exchange
-from tfmat.backends.exchange import Collect, Counted, Kept, in_buckets
-from tfmat.backends.local_steps import make_meetings
-from tfmat.backends.offload import SlotOnDisk, optimizer_on_disk
-from tfmat.backends.recomputation import recomputation_of
+from tfmat.backends.exchange import Exchange, Kept, Traffic
+from tfmat.backends.options import BackendOptions
+from tfmat.backends.registry import Asked, check, extras_of, make_exchange
 from tfmat.backends.step import (
     Batch,
+    Rounds,
     Stamps,
     State,
     assign_all,
     check_coupling,
-    check_data_parallel,
-    check_timing,
+    check_parts,
+    check_precision,
     compiled,
     each_batch,
     each_batch_in_parts,
@@ -48,7 +48,6 @@ from tfmat.backends.step import (
     tensors_of,
     what_couples,
 )
-from tfmat.backends.zero import DividedUpdate, Division, divide
 from tfmat.errors import InputError
 from tfmat.networks.factory import is_synchronized
 
@@ -60,20 +59,36 @@ from tfmat.networks.factory import is_synchronized
 _PREFIX = "exchange/"
 
 
+class SlotDivision(Protocol):
+    """How the optimizer's slots are divided over the workers.
+
+    Attributes:
+      divided: names of these slots in a state.
+    """
+
+    divided: Mapping[str, Any]
+
+    def saved(self, name: str, rows: tf.Tensor) -> np.ndarray:
+        """The whole slot of that name for a checkpoint, from its parts: [workers, numbers]."""
+
+    def own(self, name: str, array: np.ndarray | SavedArray) -> np.ndarray | SavedArray:
+        """This worker's part of a saved slot, which is whole or that part already."""
+
+
 class Replica:
     """The state in the model's own variables, and what is kept between exchanges in variables beside them.
 
-    What differs between workers is in a checkpoint once for each, stacked [workers, ...]. The same number of workers
-    take their own again; another number share it: each takes an equal part of the sum of what has not been sent yet,
-    and the mean of the optimizer's slots.
+    A checkpoint holds values that differ between workers once for each, stacked [workers, ...]. The same number of
+    workers take their own again. Another number share them: each takes an equal part of the sum of what has not been
+    sent yet, and the mean of the optimizer's slots.
 
     Args:
       model, optimizer: built.
       collectives: to the other workers.
       kept: between exchanges.
       own_slots: whether the workers' slots differ, as they do where each takes steps by itself.
-      division: of the weights over the workers, where each holds the slots of its part alone. A checkpoint has them
-        whole, as those of any other number of workers.
+      division: of the slots over the workers, where each holds its part alone. A checkpoint has them whole, as those of
+        any other number of workers.
     """
 
     def __init__(
@@ -83,7 +98,7 @@ class Replica:
         collectives: Collectives,
         kept: Sequence[Kept] = (),
         own_slots: bool = False,
-        division: Division | None = None,
+        division: SlotDivision | None = None,
     ):
         self.variables = State.variables_of(model, optimizer)
         self.kept = [tf.Variable(each.initial, trainable=False) for each in kept]
@@ -96,15 +111,10 @@ class Replica:
             if not any(variable is each for each in functions_of_step)
         }
         self._division = division
-        # Name of each slot that is divided -> the weight that it belongs to.
-        self._divided = {
-            f"slots/{i}": owner
-            for i, owner in enumerate(division.owners(optimizer) if division else [])
-            if owner is not None
-        }
+        self._divided = division.divided if division else {}
 
     def common(self) -> Arrays:
-        """What must be the same on every worker; statistics that each keeps for itself are averaged first."""
+        """State that must be the same on every worker; statistics that each keeps for itself are averaged first."""
         return {name: variable.numpy() for name, variable in self._common()}
 
     def _common(self) -> Iterator[tuple[str, Any]]:
@@ -123,8 +133,7 @@ class Replica:
         """A hash of `common`, of which one array is in memory at a time."""
         digest = hashlib.blake2b(digest_size=16)
         for _, variable in self._common():
-            on_disk = isinstance(variable, SlotOnDisk)
-            for array in variable.blocks() if on_disk else [variable.numpy()]:
+            for array in variable.blocks() if hasattr(variable, "blocks") else [variable.numpy()]:
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
@@ -135,7 +144,7 @@ class Replica:
     def read_for_file(self) -> dict[str, Any]:
         """See Backend.read_for_file: slots on disk come into memory one at a time."""
         found = {
-            name: variable.saved() if isinstance(variable, SlotOnDisk) else variable.numpy()
+            name: variable.saved() if hasattr(variable, "saved") else variable.numpy()
             for name, variable in self._common()
         }
         return self._with_own(found)
@@ -154,37 +163,25 @@ class Replica:
         """Divided slots: whole on rank 0, and elsewhere this rank's part, which takes less memory."""
         variables, arrays = self.variables.named(), {}
         self._collectives.begin_graph("slots")
-        for name, weight in self._divided.items():
-            assert self._division is not None
+        for name in self._divided:
+            assert self._division
             part = tf.convert_to_tensor(variables[name])
             with self._collectives.losses_told():
                 (rows,) = self._collectives.collect([part])  # one slot at a time
             alone = self._collectives.rank == 0
-            arrays[name] = (self._division.whole(rows, weight) if alone else part).numpy()
+            arrays[name] = self._division.saved(name, rows) if alone else part.numpy()
         return arrays
-
-    def _own_part(self, name: str, array: np.ndarray | SavedArray) -> np.ndarray | SavedArray:
-        """This worker's part of a slot, which is whole or, as `read` has it on other ranks, that part already."""
-        division, weight = self._division, self._divided[name]
-        assert division is not None
-        own, shape = tuple(self.variables.named()[name].shape), division.shapes[weight]
-        if self._collectives.rank and array.shape == own:
-            return array
-        if array.shape != shape:
-            raise InputError(
-                f"the saved state does not fit this model: {name} belongs to a weight of shape {list(shape)}, saved "
-                f"is shape {list(array.shape)}; use the config that the run was started with"
-            )
-        return SavedArray(
-            own, array.dtype, lambda: np.asarray(division.part(np.asarray(array), weight))
-        )
 
     def write(self, arrays: SavedArrays) -> None:
         """See Backend.write; what is kept begins anew where the arrays say nothing of it."""
         for each in self._kept:
             self._check_saved(each, arrays)
-        parts = {n: self._own_part(n, arrays[n]) for n in self._divided if n in arrays}
-        arrays, variables = {**arrays, **parts}, self.variables.named()
+        own = {
+            n: self._division.own(n, arrays[n])
+            for n in self._divided
+            if self._division and n in arrays
+        }
+        arrays, variables = {**arrays, **own}, self.variables.named()
         self.variables.assign(arrays, lambda name, array: variables[name].assign(array))
         for variable, each in zip(self.kept, self._kept, strict=True):
             variable.assign(self._saved(each, arrays))
@@ -262,6 +259,99 @@ def _local_statistics(model: keras.Model) -> list[Any]:
 # global batch, so unequal parts are right without further ado.
 
 
+def asked_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """An optimizer's wishes, by the keys of a config."""
+    return {
+        "optimizer.gradient_noise": optimizer.gradient_noise or 0.0,
+        "optimizer.sam_rho": optimizer.sam_rho or 0.0,
+        "optimizer.clip_norm": optimizer.global_clipnorm,
+    }
+
+
+class EveryStep:
+    """Workers that meet in every step. A subclass has them meet otherwise.
+
+    Attributes:
+      every: steps between two meetings.
+      kept: what each worker keeps from one meeting to the next.
+      settles: whether `settle` has anything to do.
+    """
+
+    every = 1
+    kept: Sequence[Kept] = ()
+    settles = False
+
+    def num_examples(self, weights: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
+        """[steps]: by which number each step divides its sum of losses; see Backend.train for the arguments."""
+        return num_examples
+
+    def begin(self, kept: Sequence[Any]) -> Rounds | None:
+        """Begins some steps, in a graph.
+
+        Args:
+          kept: variables of `self.kept`.
+
+        Returns:
+          The rounds in which the steps are to be taken; `end` comes after the last of them.
+        """
+        return None
+
+    def end(self) -> None:
+        """Ends the steps, in a graph."""
+
+    def settle(self, kept: Sequence[Any]) -> None:
+        """Has the workers agree on all that they learned, in a graph, after `end`."""
+
+
+@dataclasses.dataclass
+class Parts:
+    """The parts of a training step. Extras (`tfmat.backends.registry`) change some of it, one after the other.
+
+    Attributes:
+      model: built; of a pipeline its stage.
+      optimizer: functional; an extra may build it for other variables than the model's.
+      options, collectives: of the backend.
+      exchange: of the gradients in each step.
+      rounds: when the workers meet.
+      division: of the slots over the workers; None where they are whole.
+      slots_differ: whether each worker has slots of its own.
+      step_optimizer: what takes the step; None for `optimizer`.
+      slots_in_memory: slots -> those that a step is given.
+      recomputation: calls the model in training; None for its own call.
+      whole_model: of which `model` is a stage; None where it is no stage.
+      gradients_follow: whether a stage's gradients are computed right after its outputs.
+      note: for people.
+    """
+
+    model: keras.Model
+    optimizer: keras.optimizers.Optimizer
+    options: BackendOptions
+    collectives: Collectives
+    exchange: Exchange = dataclasses.field(default_factory=Exchange)
+    rounds: EveryStep = dataclasses.field(default_factory=EveryStep)
+    division: SlotDivision | None = None
+    slots_differ: bool = False
+    step_optimizer: Any = None
+    slots_in_memory: Callable[[list[Any]], list[Any]] = list
+    recomputation: Any = None
+    whole_model: keras.Model | None = None
+    gradients_follow: bool = True
+    note: str = ""
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The trainable ones of `model`."""
+        found: list[keras.Variable] = self.model.trainable_variables
+        return found
+
+
+def collectives_of(
+    transport: Callable[[BackendOptions], Collectives], options: BackendOptions
+) -> Collectives:
+    """Collectives of the options' processes; a process alone needs none of its own."""
+    return transport(options) if options.processes.size > 1 else Collectives()
+
+
 class SingleBackend(Backend):
     """The state lives in the model's own variables."""
 
@@ -270,8 +360,12 @@ class SingleBackend(Backend):
     _coupled: bool | None = None
 
     def time_steps(self, one_call_in: int = 1) -> None:
-        """See Backend.time_steps."""
-        check_timing(self.options)
+        check(Asked(self.name, self.options, {"profile": True}))
+        if tf.config.list_logical_devices("GPU"):
+            raise InputError(
+                "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
+                "leave it out and use trace_steps"
+            )
         self.timed_calls = one_call_in
         self.collectives.compare_clocks()
 
@@ -286,46 +380,34 @@ class SingleBackend(Backend):
         jit_compile: bool = False,
         bfloat16: Sequence[keras.layers.Layer] = (),
     ) -> None:
-        """See Backend.build."""
         self.collectives.check_build(jit_compile)
-        if jit_compile and self.timed_calls:
-            raise InputError("profile=true does not work with jit_compile; leave out one of them")
-        options = self.options
-        check_data_parallel(model, optimizer, options, self.name, jit_compile)
-        on_disk = optimizer_on_disk(optimizer, model.trainable_variables, options)
-        stage = options.zero_stage
-        division = None if on_disk else divide(model, optimizer, stage, self.collectives)
-        exchange = make_exchange(
-            options.compression,
-            [variable.value for variable in model.trainable_variables],
-            self.world_size,
-            rank=options.compression_rank,
-            fraction=options.compression_fraction,
-        )
-        self._exchange = exchange = DividedUpdate(division, exchange) if division else exchange
-        self._meetings = make_meetings(model, options, self.world_size, exchange)
-        self.meets_every = options.local_steps if self._meetings else 1
+        asked = {"jit_compile": jit_compile, "profile": self.timed_calls > 0}
+        check(Asked(self.name, self.options, {**asked, **asked_of(optimizer)}))
+        check_precision(model, optimizer)
+        check_parts(model, self.options.accumulate)
+        parts = self._parts_of_step(model, optimizer)
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        self._exchange, self._rounds = parts.exchange, parts.rounds
+        self.meets_every, self.note = parts.rounds.every, parts.note
         self._step = make_step(
             model,
-            on_disk or optimizer,
+            parts.step_optimizer or optimizer,
             loss,
             metrics,
             auxiliary_loss,
             worker=self.rank,
-            exchange=None if self._meetings else exchange,
+            exchange=parts.exchange,
             bfloat16=bfloat16,
-            recomputation=recomputation_of(model, options.recompute),
+            recomputation=parts.recomputation,
         )
-        kept = (self._meetings or exchange).kept
-        apart = self.world_size > 1 and options.trains_apart
+        kept = [*parts.rounds.kept, *parts.exchange.kept]
         self._replica = Replica(
-            model, optimizer, self.collectives, kept, own_slots=apart, division=division
+            model, optimizer, self.collectives, kept, parts.slots_differ, parts.division
         )
-        self._variables = self._replica.variables
-        if on_disk:
-            self._variables = self._variables._replace(slots=on_disk.rest(self._variables.slots))
-            self.note = on_disk.note
-        if not self._meetings:
+        variables = self._replica.variables
+        self._variables = variables._replace(slots=parts.slots_in_memory(variables.slots))
+        if parts.exchange.kept:
             self._variables = self._variables._replace(kept=self._replica.kept)
         self._compute: Any = self._step.compute
         if jit_compile:
@@ -334,8 +416,17 @@ class SingleBackend(Backend):
         self._num_calls = 0
         self._model, self._coupled = model, None
 
+    def _parts_of_step(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Parts:
+        """The parts of the step, with the extras that the options ask for."""
+        options = self.options
+        self._traffic = Traffic(self.collectives, options.bucket_bytes)
+        exchange = make_exchange(self._traffic, model.trainable_variables, options)
+        parts = Parts(model, optimizer, options, self.collectives, exchange)
+        for add_to in extras_of(self.name, options):
+            add_to(parts)
+        return parts
+
     def place(self, data: Any) -> Any:
-        """See Backend.place."""
         tensors = self.host_tensors(data)
         if tf.config.list_logical_devices("GPU"):
             with tf.device("GPU:0"):
@@ -345,7 +436,6 @@ class SingleBackend(Backend):
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
-        """See Backend.train."""
         self._try_coupling(data, indices)
         missing = -indices.shape[1] % self.options.accumulate
         if missing:  # the parts of a batch have one width
@@ -358,18 +448,15 @@ class SingleBackend(Backend):
         return sums
 
     def settle(self) -> None:
-        """See Backend.settle."""
-        if self.options.overlap_meetings and self._meetings:
+        if self._rounds.settles:
             if "settle" not in self._functions:
                 self._functions["settle"] = tf.function(self._settle, autograph=False)
             with self.collectives.losses_told():
                 self._functions["settle"]()
 
     def _settle(self) -> None:
-        assert self._meetings
-        self.collectives.begin_graph("settle")
-        kept, own = self._replica.kept, self.collectives
-        self._meetings.settle(kept, own.reduce, own.collect)
+        self._traffic.begin_graph("settle")
+        self._rounds.settle(self._replica.kept)
 
     def _is_timed_call(self) -> bool:
         """The same on every rank, since all make the same calls."""
@@ -380,12 +467,10 @@ class SingleBackend(Backend):
     def evaluate(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
-        """See Backend.evaluate."""
         self._try_coupling(data, indices)
         return self._run(self._evaluate_steps, data, indices, weights, num_examples)
 
     def predict(self, features: Any) -> Any:
-        """See Backend.predict."""
         if "predict" not in self._functions:
             self._functions["predict"] = tf.function(
                 lambda features: self._step.predict(self._read(), features),
@@ -396,15 +481,12 @@ class SingleBackend(Backend):
         return tf.nest.map_structure(lambda output: output.numpy(), outputs)
 
     def columns(self, global_batch_size: int) -> slice:
-        """See Backend.columns."""
         return part_of_batch(global_batch_size, self.replica, self.world_size)
 
     def synchronize(self) -> None:
-        """See Backend.synchronize."""
         self._replica.synchronize()
 
     def check_replicas(self, step: int) -> None:
-        """See Backend.check_replicas."""
         if self.world_size == 1:
             return
         self.collectives.announce("comparing weights", step)
@@ -413,16 +495,12 @@ class SingleBackend(Backend):
         self._report_differing("rank", differing, step)
 
     def read(self) -> Arrays:
-        """See Backend.read."""
         return self._replica.read()
 
     def read_for_file(self) -> SavedArrays:
-        """See Backend.read_for_file."""
-        in_memory = self.options.offload == "none"
-        return self.read() if in_memory else self._replica.read_for_file()
+        return self._replica.read_for_file()
 
     def write(self, arrays: SavedArrays) -> None:
-        """See Backend.write."""
         self._replica.write(arrays)
         self._note_common_state(arrays)
 
@@ -493,52 +571,39 @@ class SingleBackend(Backend):
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
-        counted = Counted.over(self.collectives)
-        reduce = in_buckets(counted.reduce, self.options.bucket_bytes)
-        collect: Collect = counted.collect
-        rounds = None
-        self.collectives.begin_graph("train")
-        if self._meetings:
-            reduce, collect = list, list
-            # Each worker's loss is a mean over its own examples.
-            num_examples = tf.maximum(tf.reduce_sum(weights, 1), 1.0)
-            rounds = self._meetings.begin(self._replica.kept, counted.reduce, counted.collect)
+        rounds = self._rounds
+        self._traffic.begin_graph("train")
+        batches = data, indices, weights, rounds.num_examples(weights, num_examples)
+        run = rounds.begin(self._replica.kept)
 
         def step(pieces: list[Batch]) -> tf.Tensor:
-            state = self._read()
-            return self._assign(*self._compute(state, pieces, reduce, collect, counted.scatter))
+            return self._assign(*self._compute(self._read(), pieces))
 
         def step_in_parts(part: Callable[[tf.Tensor], Batch]) -> tf.Tensor:
-            compute, state = self._step.compute_in_parts, self._read()
-            return self._assign(*compute(state, part, num_parts, reduce, collect, counted.scatter))
+            return self._assign(*self._step.compute_in_parts(self._read(), part, num_parts))
 
         num_parts = self.options.accumulate
-        batches = data, indices, weights, num_examples
         if num_parts > 1:
-            sums = each_batch_in_parts(step_in_parts, num_parts, *batches, rounds=rounds)
+            sums = each_batch_in_parts(step_in_parts, num_parts, *batches, rounds=run)
         else:
-            sums = each_batch(step, self._num_pieces, *batches, rounds=rounds)
-        if self._meetings:
-            self._meetings.end()
-        self.bytes_per_step = counted.bytes / self.meets_every
-        return self.collectives.reduce([sums])[0] if self._meetings else sums
+            sums = each_batch(step, self._num_pieces, *batches, rounds=run)
+        rounds.end()
+        self.bytes_per_step = self._traffic.bytes / self.meets_every
+        return sums if run is None else self.collectives.reduce([sums])[0]
 
     def _train_timed_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> Any:
         def step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
-            reduce, collect = stamps.around(counted.reduce), stamps.around(counted.collect)
-            scatter = stamps.around(counted.scatter)
-            state, sums = self._compute(self._read(), pieces, reduce, collect, scatter)
+            self._traffic.begin_graph("train", stamps.around)
+            state, sums = self._compute(self._read(), pieces)
             return self._assign(state, sums, stamps)
 
-        counted = Counted.over(self.collectives)
-        self.collectives.begin_graph("train")
         several = self.world_size > 1
         timed = each_timed_batch(
             step, self._num_pieces, several, data, indices, weights, num_examples
         )
-        self.bytes_per_step = counted.bytes
+        self.bytes_per_step = self._traffic.bytes
         return timed
 
     def _assign(self, state: State, sums: tf.Tensor, stamps: Stamps | None = None) -> tf.Tensor:
@@ -555,7 +620,7 @@ class SingleBackend(Backend):
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
         def step(pieces: list[Batch]) -> tf.Tensor:
-            return self._step.evaluate(self._read(), pieces, lambda tensors: tensors)
+            return self._step.evaluate(self._read(), pieces)
 
         self.collectives.begin_graph("evaluate")
         sums = each_batch(step, self._num_pieces, data, indices, weights, num_examples)

@@ -1,6 +1,7 @@
 """The training step: a pure function of state and batch."""
 
 import contextlib
+import copy
 import functools
 import itertools
 import math
@@ -15,9 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Backend, Metric, PerExample, SavedArrays
-from tfmat.backends.exchange import Collect, Exchange, Reduce, Scatter
+from tfmat.backends.exchange import Exchange, Tensors
 from tfmat.backends.losses import num_sums, per_example_mean, sums_of, weighted_sum
-from tfmat.backends.options import BackendOptions, check_slots_on_disk, check_zero
 from tfmat.errors import InputError, nearest
 from tfmat.networks.factory import (
     batch_context,
@@ -184,7 +184,7 @@ def rows_of_a_piece(model: keras.Model, width: int, num_parts: int) -> int:
 
 
 class Rounds(NamedTuple):
-    """Steps that go together.
+    """Steps that go together, with something before and after them.
 
     Attributes:
       steps: in a round; the last one has what is left.
@@ -242,7 +242,7 @@ class Stamps:
         with tf.control_dependencies([*complete, *self._times[-1:]]):
             self._times.append(tf.timestamp())
 
-    def around(self, reduce: Reduce) -> Reduce:
+    def around(self, reduce: Callable[[Tensors], Tensors]) -> Callable[[Tensors], Tensors]:
         """`reduce`, with the times at which its tensors are ready and their sums are back."""
         if not self._several:
 
@@ -376,9 +376,7 @@ def row_spec(tensor: tf.Tensor) -> tf.TensorSpec:
 
 
 # --------------------------------------------------------------------------------------------------
-# What cannot be trained, or only to other weights than in Keras's own loop: one line that says what to use instead.
-#
-# What DTensor says about an operation that it cannot divide becomes a line that names the layer and what works.
+# Models that cannot be trained, or only to other weights than in Keras's own loop: one line says what to use instead.
 
 
 # Methods by which Keras's `fit` and `evaluate` of a model can do something else.
@@ -424,36 +422,15 @@ def check_parts(model: keras.Model, num_parts: int, key: str = "accumulate") -> 
             )
 
 
-def check_data_parallel(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    options: BackendOptions,
-    backend: str,
-    jit_compile: bool,
-) -> None:
-    """InputError where workers that each hold the whole model cannot train it so."""
-    check_zero(options, backend)
-    check_precision(model, optimizer)
-    check_parts(model, options.accumulate)
-    check_slots_on_disk(options, backend)
-    for key, value in (("recompute", options.recompute), ("offload", options.offload)):
-        if jit_compile and value != "none":
+def check_whole_batch(model: keras.Model, key: str) -> None:
+    """InputError where a layer needs the other workers in every step, which `key` does away with."""
+    for layer in model._flatten_layers(include_self=False):
+        if is_synchronized(layer) and layer.trainable:
             raise InputError(
-                f"jit_compile does not work with {key}={value}, whose order of operations XLA does not keep; leave out "
-                "one of them"
+                f"{key} does not work with layer '{layer.name}', which normalizes the whole batch; leave "
+                f"{key} out, or let each worker normalize its part: synchronized=False "
+                "(model.batch_normalization=local)"
             )
-
-
-def check_timing(options: BackendOptions) -> None:
-    """InputError where the parts of steps cannot be timed."""
-    for key in ("accumulate", "local_steps", "bucket_mb"):
-        if getattr(options, key) != getattr(BackendOptions, key):
-            raise InputError(f"profile=true does not work with {key}; leave out one of them")
-    if tf.config.list_logical_devices("GPU"):
-        raise InputError(
-            "profile=true does not work on GPUs, which say when work was given to them, not when it was done; leave it "
-            "out and use trace_steps"
-        )
 
 
 def check_outputs(outputs: Any) -> None:
@@ -520,7 +497,7 @@ def check_penalties(penalties: list[Any], variables: list[keras.Variable]) -> No
 PRECISIONS = ("float32", "bfloat16", "auto")
 # Smaller matrices gain nothing, and heads of few outputs would round their answers to three digits.
 _FEWEST_NUMBERS = 4096
-# What a trial must find, of the time in float32, that a layer computes in bfloat16.
+# _PAYS: share of float32's time that a trial must find at most, so that a layer computes in bfloat16.
 _PAYS = 0.95
 _TRIAL_SECONDS, _TRIALS = 0.02, 7
 _Count = tf.TensorSpec([], tf.int32)
@@ -551,7 +528,7 @@ def choose(
     jit_compile: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, bool]:
-    """Which dense layers compute in bfloat16.
+    """Chooses the dense layers that compute in bfloat16.
 
     Args:
       precision: `float32`: none; `bfloat16`: all; `auto`: those that a trial of a second or two finds faster.
@@ -596,7 +573,7 @@ def choose(
 def choose_for(
     backend: Backend, precision: str, model: keras.Model, global_batch_size: int, **options: Any
 ) -> dict[str, bool]:
-    """Which layers compute in bfloat16, as rank 0 finds it for all; every rank calls it, before `build`.
+    """The choice of layers by rank 0 for all; every rank calls it, before `build`.
 
     Args:
       backend: started.
@@ -631,7 +608,7 @@ def chosen_layers(model: keras.Model, choice: Mapping[str, bool]) -> list[keras.
 
 @contextlib.contextmanager
 def computing_in_bfloat16(layers: Sequence[keras.layers.Layer]) -> Iterator[None]:
-    """What is traced in here has these layers' products in bfloat16, from float32 weights and to float32 gradients.
+    """Has these layers' products traced in bfloat16, from float32 weights and to float32 gradients.
 
     Their outputs are float32 too, or a model that adds its inputs to them by itself would fail.
     """
@@ -806,14 +783,7 @@ class Step:
         self._training_argument = {"training": True} if model._call_has_training_arg else {}
         self._inference_argument = {"training": False} if model._call_has_training_arg else {}
 
-    def compute(
-        self,
-        state: State,
-        pieces: Sequence[Batch],
-        reduce: Reduce,
-        collect: Collect = list,
-        scatter: Scatter | None = None,
-    ) -> tuple[State, tf.Tensor]:
+    def compute(self, state: State, pieces: Sequence[Batch]) -> tuple[State, tf.Tensor]:
         """One training step.
 
         The loss is the weighted sum over this worker's examples divided by the number of examples of the GLOBAL
@@ -824,47 +794,38 @@ class Step:
           state: tensors.
           pieces: this worker's part of the batch, whole or in pieces that may run side by side; several only for
             models without non-trainable state, which would have to go from one piece to the next.
-          reduce, collect, scatter: see Exchange; on one worker nothing is summed.
 
         Returns:
           The new state, and [num_sums] sums over the global batch of loss and metrics.
         """
-        gradients, sums, non_trainable = self.gradients(state, pieces, reduce)
-        return self._update(state, gradients, sums, non_trainable, reduce, collect, scatter)
+        return self._update(state, *self.gradients(state, pieces))
 
-    def gradients(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> Gradients:
+    def gradients(self, state: State, pieces: Sequence[Batch]) -> Gradients:
         """Gradients, sums and new state of this worker's part; see `compute`."""
-        results = [self._gradients(state, piece, reduce) for piece in pieces]
+        results = [self._gradients(state, piece) for piece in pieces]
         gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
         return gradients, _total([result[1] for result in results]), results[0][2]
 
     def compute_in_parts(
-        self,
-        state: State,
-        part: Callable[[tf.Tensor], Batch],
-        num_parts: int,
-        reduce: Reduce,
-        collect: Collect = list,
-        scatter: Scatter | None = None,
+        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int
     ) -> tuple[State, tf.Tensor]:
         """Does as `compute`, with the parts of the batch one after the other: only one is in memory at a time.
 
         Args:
-          state, reduce, collect, scatter: as for `compute`.
+          state: as for `compute`.
           part: j -> part j of this worker's batch, all of one width.
           num_parts: how many there are.
         """
-        gradients, sums, non_trainable = self.gradients_in_parts(state, part, num_parts, reduce)
-        return self._update(state, gradients, sums, non_trainable, reduce, collect, scatter)
+        return self._update(state, *self.gradients_in_parts(state, part, num_parts))
 
     def gradients_in_parts(
-        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int, reduce: Reduce
+        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int
     ) -> Gradients:
         """Gradients, sums and new state of this worker's part; see `compute_in_parts`."""
 
         def add(j: tf.Tensor, totals: Any, non_trainable: Any) -> Any:
             gradients, sums, non_trainable = self._gradients(
-                state._replace(non_trainable=non_trainable), part(j), reduce
+                state._replace(non_trainable=non_trainable), part(j)
             )
             return (
                 j + 1,
@@ -888,42 +849,35 @@ class Step:
         gradients: list[tf.Tensor],
         sums: tf.Tensor,
         non_trainable: list[tf.Tensor],
-        reduce: Reduce,
-        collect: Collect,
-        scatter: Scatter | None,
     ) -> tuple[State, tf.Tensor]:
-        weights, slots, sums, kept = self._exchange.update(
-            self._optimizer, state, gradients, sums, reduce, collect, scatter
-        )
+        weights, slots, sums, kept = self._exchange.update(self._optimizer, state, gradients, sums)
         return State(weights, non_trainable, slots, kept), sums
 
-    def _gradients(self, state: State, batch: Batch, reduce: Reduce) -> Gradients:
+    def _gradients(self, state: State, batch: Batch) -> Gradients:
         """Gradients, sums and new state of one piece."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
             weights = self._gather(state.weights)
-            outputs, non_trainable, penalties = self.forward(
-                weights, state.non_trainable, batch, reduce
-            )
+            outputs, non_trainable, penalties = self.forward(weights, state.non_trainable, batch)
             loss, objective = self.objective(weights, batch, outputs)
             if penalties:
                 objective += tf.cast(self.penalty(batch, penalties), objective.dtype)
             objective = self._optimizer.scale_loss(objective)
         gradients = tape.gradient(objective, state.weights)
         gradients = connected(gradients, state.weights, self.model.trainable_variables)
-        # Those of embeddings come as rows, some of them twice, which Keras's Adam would square one by one.
+        # Embeddings give rows, some of them twice, which Keras's Adam would square one by one.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return gradients, self.sums_of(weights, batch, outputs, loss), non_trainable
 
     def forward(
-        self, weights: list[Any], non_trainable: list[Any], batch: Batch, reduce: Reduce
+        self, weights: list[Any], non_trainable: list[Any], batch: Batch
     ) -> tuple[Any, list[Any], list[Any]]:
         """Outputs in training, the new non-trainable state, and the regularisers' penalties."""
 
         @contextlib.contextmanager
         def context() -> Iterator[None]:
             with (
-                batch_context(batch.weights, reduce, self._normalizations),
+                batch_context(batch.weights, self._exchange.traffic.sum, self._normalizations),
                 computing_in_bfloat16(self._bfloat16),
             ):
                 yield
@@ -944,9 +898,14 @@ class Step:
         return outputs, self._shift_seeds(non_trainable, -1), penalties
 
     def outcome(self, state: State, batch: Batch) -> tuple[Any, list[Any], list[tf.Tensor]]:
-        """Outputs in training, the new non-trainable state, and [batch] of each loss and metric that is a function."""
+        """Outputs in training, the new non-trainable state, and [batch] of each loss and metric that is a function.
+
+        This worker's batch alone counts, whatever the others do.
+        """
+        alone = copy.copy(self)
+        alone._exchange = Exchange()
         weights = self._gather(state.weights)
-        outputs, non_trainable, _ = self.forward(weights, state.non_trainable, batch, list)
+        outputs, non_trainable, _ = alone.forward(weights, state.non_trainable, batch)
         with self._scope(weights):
             losses = [per_example_mean(each(batch.labels, outputs)) for each in self.functions]
         return outputs, non_trainable, losses
@@ -974,9 +933,9 @@ class Step:
             for value, shift in zip(non_trainable, self._seed_shifts, strict=True)
         ]
 
-    def evaluate(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> tf.Tensor:
-        """[num_sums] sums over the global batch of loss and metrics, in inference mode."""
-        return reduce([_total([self._evaluated(state, piece) for piece in pieces])])[0]
+    def evaluate(self, state: State, pieces: Sequence[Batch]) -> tf.Tensor:
+        """[num_sums] sums over this worker's part of loss and metrics, in inference mode."""
+        return _total([self._evaluated(state, piece) for piece in pieces])
 
     def _evaluated(self, state: State, batch: Batch) -> tf.Tensor:
         state = state._replace(weights=self._gather(state.weights))
@@ -1002,7 +961,7 @@ class Step:
     def sums_of(
         self, weights: list[Any], batch: Batch, outputs: Any, loss: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """[num_sums] sums over a piece of the batch; `loss` is that of the loss, where it is known."""
+        """[num_sums] sums over a piece of the batch; `loss` is the first of them, where it is known."""
         with self._scope(weights):
             if loss is None:
                 loss = self._weighted(self._loss, batch, outputs)
@@ -1042,24 +1001,24 @@ class SharpnessAwareStep(Step):
     Regularisers are part of both gradients. A step costs two passes, and two sums over the workers.
     """
 
-    def gradients(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> Gradients:
-        """See Step.gradients."""
-        first = super().gradients(state, pieces, reduce)
-        there, _, _ = super().gradients(self._ascended(state, first[0], reduce), pieces, reduce)
-        return there, *first[1:]
+    def gradients(self, state: State, pieces: Sequence[Batch]) -> Gradients:
+        compute = super().gradients
+        return self._twice(state, lambda at: compute(at, pieces))
 
     def gradients_in_parts(
-        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int, reduce: Reduce
+        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int
     ) -> Gradients:
-        """See Step.gradients_in_parts."""
-        first = super().gradients_in_parts(state, part, num_parts, reduce)
-        worst = self._ascended(state, first[0], reduce)
-        there, _, _ = super().gradients_in_parts(worst, part, num_parts, reduce)
-        return there, *first[1:]
+        compute = super().gradients_in_parts
+        return self._twice(state, lambda at: compute(at, part, num_parts))
 
-    def _ascended(self, state: State, gradients: list[tf.Tensor], reduce: Reduce) -> State:
+    def _twice(self, state: State, compute: Callable[[State], Gradients]) -> Gradients:
+        gradients, *others = compute(state)
+        there, *_ = compute(self._ascended(state, gradients))
+        return there, *others
+
+    def _ascended(self, state: State, gradients: list[tf.Tensor]) -> State:
         """The state with the weights at which the loss is about the largest within ρ."""
-        gradients = reduce(gradients)
+        gradients = self._exchange.traffic.sum(gradients)
         length = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(g)) for g in gradients]))
         # A cast would make float32 of Python's number first.
         radius = tf.constant(self._optimizer.sam_rho, length.dtype)

@@ -1,23 +1,24 @@
-"""Weights and optimizer as the step has them when weights, gradients or slots are divided over the workers (ZeRO).
+"""The optimizer's slots divided over processes that each hold the whole model (ZeRO, stages 1 and 2).
 
 Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, 2020, arXiv:1910.02054.
-On a mesh DTensor moves what is divided over the axis `batch` from one layout to another (`DividedOptimizer`). Processes
-sum their gradients so that each receives its part of the sum alone, updates this part of the weights, and collects the
-others' (`DividedUpdate`): gradients are then in parts as soon as they are summed, which is stage 2, and stage 1 is the
-same.
+Processes sum their gradients so that each receives its part of the sum alone, updates this part of the weights, and
+collects the others'. Gradients are then in parts as soon as they are summed, which is stage 2; stage 1 is the same.
+On a mesh DTensor divides slots, gradients and weights by their layouts.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Collectives
-from tfmat.backends.exchange import Collect, Exchange, Float16, Reduce, Scatter, Tensors
-from tfmat.backends.layouts import Collective, Footprint, Plan, bytes_of_variable, slot_owners
-from tfmat.backends.options import NO_NOISE_IN_PARTS, BackendOptions, Spec, Weight
+from tfmat.backends.base import SavedArray
+from tfmat.backends.exchange import Exchange, Tensors
+from tfmat.backends.layouts import Collective, Footprint, bytes_of_variable, slot_owners
+from tfmat.backends.options import BackendOptions
+from tfmat.backends.single import Parts
 from tfmat.config import BATCH, Settings
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import LAMB, LARC, LARS, NovoGrad, exclude_alike
@@ -35,54 +36,6 @@ _ELEMENTWISE = (
     keras.optimizers.Lion,
 )
 _BY_NORMS = (LARS, LARC, LAMB, NovoGrad)  # of whole weights, which they sum from parts
-# A tensor in another layout.
-Relayout = Callable[[Any, Spec], Any]
-
-
-def gatherer(plan: Plan, relayout: Relayout) -> Callable[[list[Any]], list[Any]]:
-    """What makes of the stored weights those that the model computes with; in stage 3 they are stored in parts.
-
-    In stages 1 and 2 it only says so: else the layout of the update would travel back through the model.
-    """
-    if not plan.zero_stage:
-        return list
-    specs = [layout.compute for layout in plan.layouts]
-    return lambda weights: _each(relayout, weights, specs)
-
-
-class DividedOptimizer:
-    """The optimizer as Step calls it; each device updates the part whose slots it holds."""
-
-    def __init__(self, optimizer: Any, plan: Plan, slots: Sequence[Spec], relayout: Relayout):
-        self._optimizer = optimizer
-        self._plan = plan
-        self._slots = slots
-        self._relayout = relayout
-        self.sam_rho = optimizer.sam_rho
-
-    def scale_loss(self, loss: Any) -> Any:
-        """See keras.optimizers.Optimizer.scale_loss."""
-        return self._optimizer.scale_loss(loss)
-
-    def stateless_apply(
-        self, slots: list[Any], gradients: list[Any], weights: list[Any]
-    ) -> tuple[list[Any], list[Any]]:
-        """See keras.optimizers.Optimizer.stateless_apply."""
-        if not self._plan.zero_stage:
-            return self._optimizer.stateless_apply(slots, gradients, weights)
-        layouts = self._plan.layouts
-        updates = [layout.slots for layout in layouts]
-        if self._plan.zero_stage < 3:  # in stage 3 they come divided, as the weights do
-            # Whole first: a divided gradient of a bias would divide the channels of its convolution.
-            gradients = _each(self._relayout, gradients, [layout.compute for layout in layouts])
-        gradients = _each(self._relayout, gradients, [layout.gradient for layout in layouts])
-        gradients = _each(self._relayout, gradients, updates)
-        weights = _each(self._relayout, weights, updates)
-        weights, slots = self._optimizer.stateless_apply(slots, gradients, weights)
-        return (
-            _each(self._relayout, weights, [layout.stored for layout in layouts]),
-            _each(self._relayout, slots, self._slots),
-        )
 
 
 class Division:
@@ -95,7 +48,10 @@ class Division:
 
     Attributes:
       shapes: of the whole weights.
+      divided: name of each slot in a state -> the weight that it belongs to, once an optimizer is built.
     """
+
+    divided: Mapping[str, int]
 
     def __init__(self, variables: Sequence[keras.Variable], workers: int, rank: int):
         self._variables, self._workers, self._rank = list(variables), workers, rank
@@ -115,10 +71,12 @@ class Division:
         parts = [_Part(*each) for each in zip(self._variables, self._lengths, strict=True)]
         exclude_alike(optimizer, self._variables, parts)
         optimizer.build(parts)
+        owners = enumerate(self.owners(optimizer))
+        self.divided = {f"slots/{i}": owner for i, owner in owners if owner is not None}
 
     def owners(self, optimizer: keras.optimizers.Optimizer) -> list[int | None]:
         """The weight that each variable of the optimizer is a slot of; None for counters, which are not divided."""
-        return slot_owners(optimizer, [Weight("", (length,)) for length in self._lengths])
+        return slot_owners(optimizer, [(length,) for length in self._lengths])
 
     def rows(self, tensors: Sequence[tf.Tensor]) -> Tensors:
         """[workers, numbers] of each of some tensors with the shapes of the weights: all of its parts."""
@@ -140,6 +98,26 @@ class Division:
         """A tensor with the shape of that weight, from its parts: [workers, numbers]."""
         return tf.reshape(tf.reshape(rows, [-1])[: self._sizes[weight]], self.shapes[weight])
 
+    def saved(self, name: str, rows: tf.Tensor) -> np.ndarray:
+        """The whole slot of that name for a checkpoint, from its parts: [workers, numbers]."""
+        array: np.ndarray = self.whole(rows, self.divided[name]).numpy()
+        return array
+
+    def own(self, name: str, array: np.ndarray | SavedArray) -> np.ndarray | SavedArray:
+        """This worker's part of a saved slot, which is whole or, as other ranks read it, that part already."""
+        weight = self.divided[name]
+        own, shape = (self._lengths[weight],), self.shapes[weight]
+        if self._rank and array.shape == own:
+            return array
+        if array.shape != shape:
+            raise InputError(
+                f"the saved state does not fit this model: {name} belongs to a weight of shape {list(shape)}, saved "
+                f"is shape {list(array.shape)}; use the config that the run was started with"
+            )
+        return SavedArray(
+            own, array.dtype, lambda: np.asarray(self.part(np.asarray(array), weight))
+        )
+
 
 class DividedUpdate(Exchange):
     """Each worker receives its part of the summed gradients alone, updates its part of the weights, and collects all.
@@ -152,66 +130,39 @@ class DividedUpdate(Exchange):
     """
 
     def __init__(self, division: Division, whole: Exchange):
-        self._division = division
-        self._dtype = tf.float16 if isinstance(whole, Float16) else None
+        super().__init__(whole.traffic)
+        self._division, self.travels_as = division, whole.travels_as
 
     def update(
-        self,
-        optimizer: Any,
-        state: Any,
-        gradients: Tensors,
-        sums: tf.Tensor,
-        reduce: Reduce,
-        collect: Collect,
-        scatter: Scatter | None,
+        self, optimizer: Any, state: Any, gradients: Tensors, sums: tf.Tensor
     ) -> tuple[Tensors, Tensors, tf.Tensor, Tensors]:
-        """See Exchange.update."""
-        assert scatter is not None
         division = self._division
         rows = division.rows(gradients)
-        if self._dtype:
-            rows = [tf.cast(row, self._dtype) for row in rows]
-        summed = [tf.cast(s, g.dtype) for s, g in zip(scatter(rows), gradients, strict=True)]
+        if self.travels_as:
+            rows = [tf.cast(row, self.travels_as) for row in rows]
+        mine = self.traffic.scatter(rows)
+        summed = [tf.cast(s, g.dtype) for s, g in zip(mine, gradients, strict=True)]
         parts = [division.part(weight, i) for i, weight in enumerate(state.weights)]
         self.num_updating = 1
 
         def sum_of_parts(numbers: tf.Tensor) -> tf.Tensor:
             self.num_updating += 1
-            return reduce([numbers])[0]
+            return self.traffic.sum([numbers])[0]
 
         optimizer.sum_of_parts = sum_of_parts
         parts, slots = optimizer.stateless_apply(state.slots, summed, parts)
-        *all_parts, all_sums = collect([*parts, sums])
+        *all_parts, all_sums = self.traffic.collect([*parts, sums])
         weights = [division.whole(part, i) for i, part in enumerate(all_parts)]
         return weights, slots, tf.reduce_sum(all_sums, 0), []
 
 
-def divide(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    stage: int,
-    collectives: Collectives,
-) -> Division | None:
-    """Builds a functional optimizer: for the part of each weight that this process updates, or for all of them.
-
-    Args:
-      model: built.
-      optimizer: not built yet.
-      stage: of ZeRO: 0, 1 or 2; one process alone divides nothing.
-      collectives: of the processes.
-
-    Returns:
-      How the weights are divided; None where they are not.
-
-    Raises:
-      InputError: the optimizer or the model cannot be divided.
-    """
-    if not stage or collectives.size == 1:
-        optimizer.build(model.trainable_variables)
-        return None
-    division = Division(model.trainable_variables, collectives.size, collectives.rank)
-    division.build(optimizer)
-    return division
+def add_to(parts: Parts) -> None:
+    """Builds the optimizer for the part of each weight that this process updates; InputError where it cannot."""
+    collectives, variables = parts.collectives, parts.model.trainable_variables
+    if collectives.size > 1:
+        division = Division(variables, collectives.size, collectives.rank)
+        division.build(parts.optimizer)
+        parts.division, parts.exchange = division, DividedUpdate(division, parts.exchange)
 
 
 class _Part(keras.Variable):
@@ -236,8 +187,6 @@ def _check(variables: Sequence[keras.Variable], optimizer: keras.optimizers.Opti
             f"{original.__name__} does not work with zero_stage over processes, whose parts of a weight it may not "
             f"treat as the whole; use one of {', '.join(names)}, or zero_stage=0"
         )
-    if optimizer.gradient_noise:
-        raise InputError(NO_NOISE_IN_PARTS)
     if optimizer.use_ema:
         raise InputError(
             "use_ema does not work with zero_stage over processes; leave out one of them"
@@ -259,12 +208,8 @@ def _filled_up(flat: tf.Tensor, length: int) -> tf.Tensor:
     return tf.pad(flat, [[0, missing]]) if missing else flat
 
 
-def _each(relayout: Relayout, tensors: Sequence[Any], specs: Sequence[Spec]) -> list[Any]:
-    return [relayout(tensor, spec) for tensor, spec in zip(tensors, specs, strict=True)]
-
-
 # --------------------------------------------------------------------------------------------------
-# What processes hold and send, before anything is trained: arithmetic, nothing is run.
+# Bytes that processes hold and send, before anything is trained: arithmetic, nothing is run.
 
 
 def plan_processes(
@@ -275,10 +220,10 @@ def plan_processes(
     num_outputs: int,
     inputs: Mapping[str, Any],
 ) -> tuple[tuple[Footprint, ...], tuple[Collective, ...]]:
-    """What each of some processes that share batches holds, and the exchanges of a step; ZeRO divides slots over them.
+    """Footprints of processes that share batches, and the exchanges of a step; ZeRO divides slots over them.
 
-    Slots are those of the optimizer that the backend would build, so that padding is in them. Gradients are those of
-    a process's own examples, which are whole before they are summed.
+    Slots come from the optimizer that the backend would build, so that padding is in them. Gradients of a process's own
+    examples are whole before they are summed.
 
     Args:
       config: checked for `--backend=horovod` or `mpi`; with `compression` none or fp16.

@@ -563,7 +563,7 @@ def _measure_landscapes(
         gpu=processes.local_rank if several else None,
         own_program=True,
     )
-    from tfmat.backends.asynchronous import StarCollectives
+    from tfmat.backends.base import StarCollectives
     from tfmat.large_batch.landscape import (
         comparison_table,
         describe_landscape,

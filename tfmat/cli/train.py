@@ -536,9 +536,9 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     if flag_values.backend != "dtensor":
         return _show_processes(settings, options, flag_values.backend, network, flag_values.json)
     from tfmat.backends.layouts import collectives_of_step, plan_of_config
-    from tfmat.backends.options import check_dtensor
+    from tfmat.backends.registry import check_config_for
 
-    check_dtensor(settings, options)
+    check_config_for("dtensor", settings, options)
     plan, footprints = plan_of_config(settings, options, **network)
     notices = list(plan.notices)
     if options.layouts:
@@ -556,13 +556,13 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
 def _show_stages(
     settings: "Settings", options: "BackendOptions", network: dict[str, Any], as_json: bool
 ) -> int:
-    from tfmat.backends.options import check_stages
     from tfmat.backends.pipeline import plan_stages
+    from tfmat.backends.registry import check_config_for
     from tfmat.console import open_console
 
     # As on a machine with as many processes.
     processes = dataclasses.replace(options.processes, size=options.mesh.num_devices)
-    check_stages(settings, dataclasses.replace(options, processes=processes), "mpi")
+    check_config_for("mpi", settings, dataclasses.replace(options, processes=processes))
     plan = plan_stages(settings, options, **network)
     if as_json:
         content = {"mesh": str(options.mesh), **dataclasses.asdict(plan)}
@@ -608,7 +608,7 @@ def _show_processes(
     network: dict[str, Any],
     as_json: bool,
 ) -> int:
-    from tfmat.backends.options import check_config_for
+    from tfmat.backends.registry import check_config_for
     from tfmat.backends.zero import plan_processes
     from tfmat.config import BATCH
     from tfmat.console import open_console

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from tfmat.backends.options import BackendOptions, Weight, check_config_for
+from tfmat.backends.options import BackendOptions, Weight
+from tfmat.backends.registry import check_config_for
 from tfmat.config import (
     BATCH,
     Config,

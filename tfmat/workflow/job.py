@@ -804,7 +804,7 @@ def plan_job(
       InputError.
     """
     from tfmat.backends import BackendOptions, check_backend
-    from tfmat.backends.options import check_config_for
+    from tfmat.backends.registry import check_config_for
     from tfmat.training.run_folder import check_same_config
 
     launched = {"processes": processes} if processes else {}

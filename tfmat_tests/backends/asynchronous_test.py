@@ -8,11 +8,9 @@ import keras
 import numpy as np
 import pytest
 
-from tfmat.backends import BackendOptions, asynchronous, make_backend
-from tfmat.backends.asynchronous import Shard
-from tfmat.backends.offload import divide
+from tfmat.backends import asynchronous
+from tfmat.backends.asynchronous import Shard, divide
 from tfmat.data.order import ExampleOrder
-from tfmat.errors import InputError
 from tfmat.launch import watchdog
 from tfmat.launch.processes import Processes
 from tfmat.launch.watchdog import ByNote, meet
@@ -143,30 +141,6 @@ def test_a_silent_stranger_keeps_nobody_from_connecting(monkeypatch, tmp_path):
         assert list(pool.map(join, range(2), timeout=60)) == [b"question"] * 2
     for stranger in strangers:
         stranger.close()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"quorum": 3}, "quorum=3 is more than the workers, of which there are 2"),
-        ({"quorum": 2, "staleness_scaling": "sqrt"}, "staleness_scaling is for gradients of older"),
-        ({"local_steps": 16}, "local_steps=16 is for --backend=horovod"),
-        ({"compression": "fp16"}, "compression=fp16 is for --backend=horovod"),
-        ({"accumulate": 2}, "accumulate=2 is for --backend=horovod"),
-        ({"bucket_mb": 1.0}, "bucket_mb=1.0 is for --backend=horovod"),
-    ],
-)
-def test_refusals(options, message):
-    processes = Processes(size=2, local_size=2)
-    with pytest.raises(InputError, match=message):
-        make_backend("asynchronous", BackendOptions(processes=processes, **options))
-
-
-def test_a_clipped_gradient_is_refused():
-    backend = make_backend("asynchronous")
-    optimizer = make_functional(keras.optimizers.Adam(global_clipnorm=1.0))
-    with pytest.raises(InputError, match="optimizer.clip_norm needs the whole gradient"):
-        backend.build(make_model(), optimizer, None, {})
 
 
 @pytest.mark.parametrize(

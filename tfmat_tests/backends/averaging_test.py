@@ -13,9 +13,7 @@ import tensorflow as tf
 
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.asynchronous import Peer
-from tfmat.config import OptimizerSection, Settings
 from tfmat.data.order import ExampleOrder
-from tfmat.errors import InputError
 from tfmat.launch.processes import Processes
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import (
@@ -151,17 +149,6 @@ def test_a_given_order_of_exchanges_is_that_of_numpy(float64):
     assert max(each.done.largest for each in peers) == 1
 
 
-def test_an_averaging_keeps_the_mean_and_makes_both_alike(float64):
-    random = np.random.default_rng(1)
-    first, second = (peer(random.normal(size=1000)) for _ in range(2))
-    before = first.fetch(0)[1] + second.fetch(0)[1]
-    first.average_with(second)
-    (_, one), (_, other) = first.fetch(0), second.fetch(0)
-    np.testing.assert_allclose(one + other, before, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(one, before / 2, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(other, before / 2, rtol=1e-12, atol=1e-12)
-
-
 def simulate(exchanges, workers, loop):
     """Weights after 20 steps of the problem by Keras's train_on_batch on each part, averaged as `exchanges` says.
 
@@ -257,34 +244,6 @@ def test_parts_that_are_asked_for_ahead_are_each_computed_once(workers, found):
     expected = [(call, part) for call, n in enumerate([5, 9, 6]) for part in range(n * workers)]
     assert [tuple(each) for each in run["exchanges"]] == expected
     assert run["steps"] == STEPS
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"quorum": 2}, "quorum is for gradients that workers send to servers"),
-        ({"staleness_scaling": "sqrt"}, "staleness_scaling is for gradients that workers send"),
-        ({"local_steps": 16, "outer_momentum": 0.5}, "outer_momentum=0.5 is for --backend=horovod"),
-        ({"compression": "fp16"}, "compression=fp16 is for --backend=horovod"),
-        ({"accumulate": 2}, "accumulate=2 is for --backend=horovod"),
-    ],
-)
-def test_refusals(options, message):
-    processes = Processes(size=2, local_size=2)
-    with pytest.raises(InputError, match=message):
-        make_backend("asynchronous", BackendOptions(processes=processes, averaging=True, **options))
-
-
-def test_what_a_config_asks_of_other_backends():
-    from tfmat.backends.options import check_config_for
-
-    settings = Settings(optimizer=OptimizerSection(clip_norm=1.0))
-    averaging = BackendOptions(averaging=True)
-    check_config_for("asynchronous", settings, averaging)  # each worker has the whole gradient
-    with pytest.raises(InputError, match="averaging=true is for --backend=asynchronous"):
-        check_config_for("horovod", settings, averaging)
-    with pytest.raises(InputError, match="clip_norm does not work with --backend=asynchronous"):
-        check_config_for("asynchronous", settings, BackendOptions())
 
 
 def test_one_worker_alone_is_the_single_backend():

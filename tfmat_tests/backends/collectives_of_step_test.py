@@ -73,7 +73,7 @@ def test_columns_before_a_whole_layer_are_collected_in_the_forward_pass():
 PROGRAM = """
 import sys
 mesh, stage, uncertainty = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-from tfmat.backends.options import MeshShape
+from tfmat.config import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 num_devices = MeshShape.parse(mesh).num_devices
 prepare_tensorflow(one_thread_an_operation=True, virtual_devices=num_devices)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends.compression import make_exchange
-from tfmat.backends.exchange import Counted, Exchange
+from tfmat.backends.base import Collectives
+from tfmat.backends.exchange import Exchange, Traffic
 from tfmat.backends.local_steps import Meetings, OverlappedMeetings
 from tfmat.backends.options import BackendOptions
+from tfmat.backends.registry import make_exchange
 from tfmat.errors import InputError
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
 
@@ -18,7 +19,7 @@ WITH_FEEDBACK = ("int8", "sign", "topk", "powersgd")
 
 
 class Threads:
-    """What `work(rank, reduce, collect)` returns on each of some threads that sum and collect among themselves."""
+    """What `work(rank, traffic)` returns on each of some threads that sum and collect among themselves."""
 
     def __init__(self, workers):
         self._workers = workers
@@ -37,15 +38,15 @@ class Threads:
                 self._barrier.wait()
                 return found
 
-            def reduce(tensors):
-                # An int8 sum wraps around as MPI's does.
-                return [tf.constant(sum(t.numpy() for t in each)) for each in together(tensors)]
-
-            def collect(tensors):
-                return [tf.stack(each) for each in together(tensors)]
-
+            workers = Collectives()
+            workers.size, workers.rank = self._workers, rank
+            # An int8 sum wraps around as MPI's does.
+            workers.reduce = lambda tensors: [
+                tf.constant(sum(t.numpy() for t in each)) for each in together(tensors)
+            ]
+            workers.collect = lambda tensors: [tf.stack(each) for each in together(tensors)]
             try:
-                results[rank] = work(rank, reduce, collect)
+                results[rank] = work(rank, Traffic(workers))
             except BaseException as error:
                 errors.append(error)
                 self._barrier.abort()
@@ -64,13 +65,13 @@ def _exchange_all(name, gradients, workers=WORKERS):
     """(totals[step][i], kept values by name) of each worker."""
     weights = [tf.zeros(shape, tf.float64) for shape in SHAPES]
 
-    def work(rank, reduce, collect):
-        exchange = make_exchange(name, weights, workers)
+    def work(rank, traffic):
+        exchange = make_exchange(traffic, weights, BackendOptions(compression=name))
         kept = [tf.constant(each.initial) for each in exchange.kept]
         found = []
         for own in gradients:
             mine = [tf.constant(g) for g in own[rank]]
-            totals, (loss,), kept = exchange(mine, [tf.constant(0.5)], kept, reduce, collect)
+            totals, (loss,), kept = exchange(mine, [tf.constant(0.5)], kept)
             assert float(loss) == 0.5 * workers  # never compressed
             found.append([total.numpy() for total in totals])
         names = [each.name for each in exchange.kept]
@@ -135,14 +136,21 @@ BYTES = {
 }
 
 
+def _traffic(workers):
+    """To others who have nothing, or the same."""
+    made = Collectives()
+    made.size = workers
+    made.collect = lambda tensors: [tf.stack([tensor] * workers) for tensor in tensors]
+    return Traffic(made)
+
+
 @pytest.mark.parametrize("name", BYTES)
 def test_bytes(name):
     weights = [tf.zeros(shape, tf.float64) for shape in SHAPES]
-    exchange = make_exchange(name, weights, WORKERS)
-    kept = [tf.constant(each.initial) for each in exchange.kept]
-    counted = Counted(list, lambda tensors: [tf.stack([t] * WORKERS) for t in tensors], WORKERS)
-    exchange(weights, [tf.constant(0.5)], kept, counted.reduce, counted.collect)
-    assert counted.bytes == pytest.approx(BYTES[name], rel=1e-12)
+    traffic = _traffic(WORKERS)
+    exchange = make_exchange(traffic, weights, BackendOptions(compression=name))
+    exchange(weights, [tf.constant(0.5)], [tf.constant(each.initial) for each in exchange.kept])
+    assert traffic.bytes == pytest.approx(BYTES[name], rel=1e-12)
 
 
 def test_a_matrix_that_is_zero_comes_to_life_again():
@@ -158,11 +166,13 @@ def test_a_matrix_that_is_zero_comes_to_life_again():
 
 def test_int8_of_too_many_workers_is_refused():
     with pytest.raises(InputError, match="up to 31 workers.*there are 32"):
-        make_exchange("int8", [tf.zeros([100, 100])], 32)
+        make_exchange(_traffic(32), [tf.zeros([100, 100])], BackendOptions(compression="int8"))
 
 
 def test_a_worker_that_is_alone_compresses_nothing():
-    exchange = make_exchange("powersgd", [tf.zeros([100, 100])], 1)
+    exchange = make_exchange(
+        Traffic(), [tf.zeros([100, 100])], BackendOptions(compression="powersgd")
+    )
     assert not exchange.kept
 
 
@@ -174,14 +184,14 @@ def test_an_outer_step_is_nesterov_on_the_mean(name):
     start = [np.full(shape, 0.3) for shape in SHAPES]
     variables = [tf.Variable(value) for value in start]
 
-    def work(rank, reduce, collect):
-        exchange = make_exchange(name, variables, WORKERS)
+    def work(rank, traffic):
+        exchange = make_exchange(traffic, variables, BackendOptions(compression=name))
         meetings = Meetings(variables, WORKERS, 16, rate, momentum, exchange)
         kept = [tf.constant(each.initial) for each in meetings.kept]
         anchors = [tf.constant(value) for value in start]
         for step in moved:
             own = [tf.constant(m / WORKERS) for m in step[rank]]
-            anchors, kept = meetings.outer_step(anchors, own, kept, reduce, collect)
+            anchors, _, kept = meetings.outer_step(anchors, own, kept)
         return [anchor.numpy() for anchor in anchors]
 
     found = Threads(WORKERS).run(work)
@@ -231,13 +241,15 @@ def test_an_overlapped_exchange_is_under_way_while_steps_are_taken():
         return tf.ensure_shape(tf.numpy_function(meet, [tensor], tensor.dtype), tensor.shape)
 
     weights = [tf.Variable([1.0, 2.0])]
-    meetings = OverlappedMeetings(weights, 2, 1, 1.0, 0.0, Exchange())
+    others = Collectives()
+    others.reduce = lambda tensors: list(map(waiting, tensors))
+    meetings = OverlappedMeetings(weights, 2, 1, 1.0, 0.0, Exchange(Traffic(others)))
     kept = [tf.Variable(each.initial) for each in meetings.kept]
     kept[-1].assign(True)
 
     @tf.function(autograph=False)
     def run():
-        rounds = meetings.begin(kept, lambda tensors: list(map(waiting, tensors)), list)
+        rounds = meetings.begin(kept)
         # In a loop, as the steps of a round are: TensorFlow keeps Python's functions side by side in their order.
         step = lambda i, _: (i + 1, waiting(tf.convert_to_tensor(weights[0])))  # noqa: E731
         start = [tf.constant(0), tf.zeros([2])]

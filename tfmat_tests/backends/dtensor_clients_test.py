@@ -104,7 +104,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.dtensor import make_mesh
-from tfmat.backends.options import MeshShape
+from tfmat.config import MeshShape
 from tfmat.backends.dtensor import DTensorBackend
 from tfmat_tests.launch.port_guard_test import knock
 workers = DTensorBackend(BackendOptions.on_mesh("batch:2"))

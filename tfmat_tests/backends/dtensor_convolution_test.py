@@ -12,7 +12,7 @@ from tfmat.errors import InputError
 START = """
 import sys
 mesh = sys.argv[1]
-from tfmat.backends.options import MeshShape
+from tfmat.config import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
 import keras

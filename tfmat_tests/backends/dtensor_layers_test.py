@@ -5,7 +5,7 @@ import pytest
 PROGRAM = """
 import sys
 mesh = sys.argv[1]
-from tfmat.backends.options import MeshShape
+from tfmat.config import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
 import numpy as np

@@ -115,20 +115,21 @@ def exchange(backend, folder):
     import numpy as np
     import tensorflow as tf
 
-    from tfmat.backends.compression import make_exchange
+    from tfmat.backends import BackendOptions
+    from tfmat.backends.exchange import Traffic
+    from tfmat.backends.registry import make_exchange
 
     mine = [step[backend.rank] for step in some_gradients(4, backend.world_size)]
     found, collectives = {}, backend.collectives
     for name in WAYS[backend.name]:
-        ways = make_exchange(
-            name, [tf.zeros(shape, tf.float64) for shape in SHAPES], backend.world_size
-        )
+        traffic = Traffic(collectives)
+        weights = [tf.zeros(shape, tf.float64) for shape in SHAPES]
+        ways = make_exchange(traffic, weights, BackendOptions(compression=name))
 
         @tf.function(autograph=False)
-        def step(kept, gradients, ways=ways, name=name):
-            collectives.begin_graph(name)
-            sums = [tf.constant(1.0)]
-            totals, _, new = ways(gradients, sums, kept, collectives.reduce, collectives.collect)
+        def step(kept, gradients, ways=ways, traffic=traffic, name=name):
+            traffic.begin_graph(name)
+            totals, _, new = ways(gradients, [tf.constant(1.0)], kept)
             return totals, new
 
         kept, steps = [tf.constant(each.initial) for each in ways.kept], []

@@ -10,7 +10,7 @@ from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(virtual_devices=2)
 import tensorflow as tf
 from tensorflow.experimental import dtensor
-from tfmat.backends.options import MeshShape
+from tfmat.config import MeshShape
 from tfmat.backends.dtensor import MeshTensors
 
 mesh = dtensor.create_mesh([("batch", 2)], devices=["CPU:0", "CPU:1"])

@@ -1,6 +1,5 @@
 """Slots on disk: the same training as with slots in memory, in less memory."""
 
-import dataclasses
 import errno
 import os
 
@@ -10,8 +9,6 @@ import pytest
 
 from tfmat.backends import BackendOptions, make_backend, offload
 from tfmat.backends.losses import per_example_function
-from tfmat.backends.options import check_offload, check_slots_on_disk
-from tfmat.config import Settings
 from tfmat.errors import InputError
 from tfmat.optimizers import GradientNoise, make_functional
 from tfmat_tests.backends.problem import OPTIMIZERS
@@ -34,7 +31,6 @@ CASES = {
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Most weights have several, of two lengths."""
-    monkeypatch.setattr(offload, "BLOCK", 20)
     monkeypatch.setattr(offload, "BLOCK", 20)
 
 
@@ -162,37 +158,13 @@ def test_a_full_disk_is_said_before_anything_is_trained(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "options", "message"),
+    ("optimizer", "message"),
     [
-        (keras.optimizers.SGD(0.1), {}, "SGD has no slots"),
-        (keras.optimizers.Adam(use_ema=True, ema_overwrite_frequency=1), {}, "with use_ema"),
-        (keras.optimizers.Adam(), {"jit_compile": True}, "jit_compile does not work with offload"),
+        (keras.optimizers.SGD(0.1), "SGD has no slots"),
+        (keras.optimizers.Adam(use_ema=True, ema_overwrite_frequency=1), "with use_ema"),
     ],
 )
-def test_refused(optimizer, options, message, tmp_path):
+def test_refused(optimizer, message, tmp_path):
     backend = make_backend("single", BackendOptions(offload="slots", folder=str(tmp_path)))
     with pytest.raises(InputError, match=message):
-        backend.build(
-            residual_model(), make_functional(optimizer), per_example_function("mse"), {}, **options
-        )
-
-
-def test_other_backends_refuse_it():
-    settings, options = Settings(), BackendOptions(offload="slots")
-    for backend in ("single", "horovod", "mpi"):
-        check_offload(settings, options, backend)
-    for backend in ("dtensor", "asynchronous"):
-        with pytest.raises(InputError, match=f"with --backend={backend} leave it out"):
-            check_offload(settings, options, backend)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"zero_stage": 2}, "with zero_stage"), ({"local_steps": 4}, "with local_steps")],
-)
-def test_what_does_not_go_together_on_several_processes(options, message):
-    alone = BackendOptions(offload="slots", **options)
-    check_slots_on_disk(alone, "mpi")
-    several = dataclasses.replace(alone.processes, size=2)
-    with pytest.raises(InputError, match=message):
-        check_slots_on_disk(dataclasses.replace(alone, processes=several), "mpi")
+        backend.build(residual_model(), make_functional(optimizer), per_example_function("mse"), {})

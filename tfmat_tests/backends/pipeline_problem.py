@@ -6,9 +6,8 @@ from keras import layers
 
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.losses import per_example_function
-from tfmat.backends.options import MeshShape
 from tfmat.backends.step import dense_layers
-from tfmat.config import EpochPlan
+from tfmat.config import EpochPlan, MeshShape
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource
 from tfmat.optimizers import make_functional

@@ -131,17 +131,6 @@ def test_parts_of_a_batch_sum_in_float32():
     assert np.linalg.norm(changes[0] - changes[1]) < 4e-3 * np.linalg.norm(changes[0])
 
 
-def test_what_is_computed_again_is_computed_in_it_again():
-    """In float32 the second time, gradients would be off by a thousandth."""
-    changes = []
-    for recompute in ("none", "every:1"):
-        backend = make_backend("single", BackendOptions(recompute=recompute))
-        trainer = make_trainer("bfloat16", backend=backend)
-        trainer.fit(FEATURES, LABELS, global_batch_size=128, train_for="5steps")
-        changes.append(change(trainer.model))
-    assert np.linalg.norm(changes[0] - changes[1]) < 1e-5 * np.linalg.norm(changes[0])
-
-
 @pytest.mark.parametrize("workers", ["single", "asynchronous"])
 def test_it_begins_and_goes_on_alike_or_not_at_all(tmp_path, workers):
     """Each backend that sums by itself computes in it; a start with another precision would train another network."""

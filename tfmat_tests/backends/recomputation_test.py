@@ -105,7 +105,7 @@ def test_a_pipeline_stage_is_computed_again_where_others_come_between(
     def gradients():
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            outputs, _, _ = step.forward(weights, [], batch, list)
+            outputs, _, _ = step.forward(weights, [], batch)
         return tape.gradient(outputs, weights)
 
     graph = tf.function(gradients, autograph=False).get_concrete_function().graph
@@ -144,7 +144,7 @@ def test_pieces_side_by_side(float64):
         state = State(
             *([tf.identity(v) for v in p] for p in State.variables_of(model, optimizer)[:3])
         )
-        gradients, _, _ = tf.function(step.gradients, autograph=False)(state, pieces, list)
+        gradients, _, _ = tf.function(step.gradients, autograph=False)(state, pieces)
         found.append(gradients)
     for gradient, expected in zip(found[1], found[0], strict=True):
         assert relative_error(gradient.numpy(), expected.numpy()) < 1e-12
@@ -189,18 +189,17 @@ def test_it_takes_less_memory(programs):
 
 
 @pytest.mark.parametrize(
-    ("where", "options", "message"),
+    ("where", "message"),
     [
-        ("every:0", {}, "give a whole number of layers"),
-        ("every:9", {}, "leaves the model in one piece"),
-        ("sum0,inner1", {}, "cannot be cut behind a layer 'inner1'"),
-        ("every:1", {"jit_compile": True}, "jit_compile does not work with recompute"),
+        ("every:0", "give a whole number of layers"),
+        ("every:9", "leaves the model in one piece"),
+        ("sum0,inner1", "cannot be cut behind a layer 'inner1'"),
     ],
 )
-def test_refused(where, options, message):
+def test_refused(where, message):
     backend = make_backend("single", BackendOptions(recompute=where))
     with pytest.raises(InputError, match=message):
-        backend.build(residual_model(), make_functional("adam"), MSE, {}, **options)
+        backend.build(residual_model(), make_functional("adam"), MSE, {})
 
 
 def test_a_subclassed_model_is_refused():

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tfmat
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.local_steps import check_whole_batch
+from tfmat.backends.step import check_whole_batch
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
 from tfmat.training.trainer import ParallelSteps

@@ -1,6 +1,5 @@
 """Schedules, places and stages: against the papers' pictures and counts; refusals before anything starts."""
 
-import dataclasses
 import itertools
 
 import keras
@@ -8,19 +7,19 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.options import (
-    MeshShape,
+from tfmat.backends.pipeline import (
+    Ordered,
     Place,
     bubble,
-    check_config_for,
-    check_mesh,
+    bytes_of,
+    make_stages,
     most_held,
     order_of_work,
+    slot_places,
+    slots_of,
 )
-from tfmat.backends.pipeline import Ordered, bytes_of, make_stages, slot_places, slots_of
 from tfmat.backends.step import check_parts
-from tfmat.config import default_config
+from tfmat.config import MeshShape
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, NovoGrad, make_functional
 
@@ -149,58 +148,6 @@ def test_slots_of_stages_among_all(make):
                 assert variable.name == whole.variables[place].name
         seen |= set(places)
     assert seen == set(range(len(whole.variables)))
-
-
-def options(mesh, size=2, **others):
-    processes = dataclasses.replace(BackendOptions().processes, size=size)
-    return BackendOptions(mesh=MeshShape.parse(mesh), processes=processes, **others)
-
-
-@pytest.mark.parametrize(
-    ("backend", "given", "message"),
-    [
-        ("single", options("stage:2"), "for --backend=horovod or mpi"),
-        ("dtensor", options("batch:2,stage:2"), "--backend=dtensor has no stages"),
-        ("asynchronous", options("stage:2"), "has no stages"),
-        ("mpi", options("stage:3"), "for 3 processes, there are 2; start 3"),
-        ("horovod", options("batch:2,stage:2", 1), "for 4 processes, there is one"),
-        ("mpi", options("model:2,stage:2", 4), "model is for --backend=dtensor"),
-        ("mpi", options("stage:2", compression="fp16"), "compression=fp16 does not work with"),
-        ("mpi", options("stage:2", local_steps=4), "local_steps=4 does not work"),
-        ("mpi", options("stage:2", zero_stage=1), "zero_stage=1 does not work"),
-        ("mpi", options("stage:2", accumulate=2), "leave it out, use more micro_batches"),
-        ("mpi", options("stage:2", reduction="hierarchical"), "reduction=hierarchical does"),
-        ("mpi", options("stage:2", bucket_mb=1.0), "bucket_mb=1.0 does not work"),
-        ("mpi", options("stage:17", 17), "micro_batches=68; give 1 to 64"),  # four for each stage
-        ("mpi", options("batch:2", stages="hidden"), "stages=hidden is for pipeline stages"),
-    ],
-)
-def test_what_stages_cannot_do_is_refused(backend, given, message):
-    with pytest.raises(InputError, match=message):
-        check_mesh(given, backend)
-    with pytest.raises(InputError, match=message):
-        make_backend(backend, given)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"jit_compile": True}, "jit_compile does not work with pipeline stages"),
-        ({"optimizer.gradient_noise": 0.1}, "optimizer.gradient_noise does not work"),
-        ({"model.batch_normalization": "synchronized"}, "synchronized does not work"),
-        ({"optimizer.sam_rho": 0.05}, "optimizer.sam_rho does not work"),
-        ({"global_batch_size": 7}, "7 examples, which cannot go through"),
-        ({"profile": True}, "profile=true does not work with pipeline stages"),
-    ],
-)
-def test_configs_that_stages_cannot_train_are_refused(changes, message):
-    config = default_config()
-    config.mesh = "stage:2"
-    for name, value in changes.items():
-        section, _, key = name.rpartition(".")
-        setattr(getattr(config, section) if section else config, key, value)
-    with pytest.raises(InputError, match=message):
-        check_config_for("mpi", config, options("stage:2"))
 
 
 def test_models_that_stages_cannot_train_are_refused():

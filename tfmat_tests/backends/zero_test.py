@@ -10,13 +10,12 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.exchange import Counted, Exchange, Float16
-from tfmat.backends.options import check_zero
+from tfmat.backends.base import Collectives
+from tfmat.backends.exchange import Exchange, Float16, Traffic
 from tfmat.backends.step import State
 from tfmat.backends.zero import DividedUpdate, Division
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional
-from tfmat.optimizers.functional import GradientNoise
 
 # Some that nothing divides, one with fewer numbers than workers, and a scalar.
 SHAPES = {"kernel": (7, 5), "bias": (5,), "filters": (2, 3, 2), "gamma": (1,), "scale": ()}
@@ -72,8 +71,8 @@ class Workers:
         with concurrent.futures.ThreadPoolExecutor(self.count) as pool:
             return list(pool.map(function, range(self.count)))
 
-    def counted(self, rank):
-        """The collectives of one of them."""
+    def traffic(self, rank):
+        """Of one of them."""
 
         def all_of(tensors):
             self._said[rank] = tensors
@@ -82,13 +81,11 @@ class Workers:
             self._barrier.wait()
             return found
 
-        def reduce(tensors):
-            return [tf.reduce_sum(each, 0) for each in all_of(tensors)]
-
-        def scatter(tensors):
-            return [total[rank] for total in reduce(tensors)]
-
-        return Counted(reduce, all_of, self.count, scatter)
+        made = Collectives()
+        made.size, made.rank, made.collect = self.count, rank, all_of
+        made.reduce = lambda tensors: [tf.reduce_sum(each, 0) for each in all_of(tensors)]
+        made.reduce_scatter = lambda tensors: [total[rank] for total in made.reduce(tensors)]
+        return Traffic(made)
 
 
 def test_variables_that_weight_decay_leaves_out():
@@ -106,17 +103,17 @@ def variables():
     return [keras.Variable(value, name=name) for name, value in zip(SHAPES, START, strict=True)]
 
 
-def train_in_parts(name, workers, whole=None):
+def train_in_parts(name, workers, whole=Exchange):
     """Of each worker: weights, slots whole, sums, collectives beside the first, bytes, numbers of its slots."""
     group = Workers(workers)
 
     def train(rank):
         keras.config.set_floatx("float64")
-        counted = group.counted(rank)
+        traffic = group.traffic(rank)
         division = Division(variables(), workers, rank)
         optimizer = make_functional(OPTIMIZERS[name]())
         division.build(optimizer)
-        update = DividedUpdate(division, whole or Exchange())
+        update = DividedUpdate(division, whole(traffic))
         state = State(
             [tf.constant(value) for value in START],
             [],
@@ -125,15 +122,15 @@ def train_in_parts(name, workers, whole=None):
         for gradients in GRADIENTS:
             given = [tf.constant(g) for g in gradients[rank]]
             weights, slots, sums, _ = update.update(
-                optimizer, state, given, tf.constant(SUMS[rank]), counted.reduce, counted.collect, counted.scatter
-            )  # fmt: skip
+                optimizer, state, given, tf.constant(SUMS[rank])
+            )
             state = State(weights, [], slots)
         whole_slots = [
-            slot if owner is None else division.whole(counted.collect([slot])[0], owner)
+            slot if owner is None else division.whole(traffic.collect([slot])[0], owner)
             for slot, owner in zip(state.slots, division.owners(optimizer), strict=True)
         ]
         held = sum(math.prod(slot.shape) for slot in state.slots)
-        return state.weights, whole_slots, sums, update.num_updating, counted.bytes, held
+        return state.weights, whole_slots, sums, update.num_updating, traffic.bytes, held
 
     return group.run(train)
 
@@ -170,7 +167,7 @@ def test_a_part_of_the_slots_and_no_more_bytes_than_a_sum_of_gradients():
 
 def test_gradients_in_half_precision():
     """Each is rounded to 11 bits, and their sum again; with SGD the weights move by that."""
-    exact, halved = (train_in_parts("clipped", 2, whole)[0] for whole in (Exchange(), Float16()))
+    exact, halved = (train_in_parts("clipped", 2, whole)[0] for whole in (Exchange, Float16))
     a, b, start = (
         np.concatenate([np.ravel(w) for w in each]) for each in (exact[0], halved[0], START)
     )
@@ -196,9 +193,6 @@ def test_optimizers_of_whole_tensors(optimizer, message):
 
 
 def test_weights_and_settings_that_are_refused():
-    noisy = make_functional("adam", GradientNoise(0.1))
-    with pytest.raises(InputError, match="optimizer.gradient_noise does not work with zero_stage"):
-        Division(variables(), 2, 0).build(noisy)
     averaged = keras.optimizers.SGD(use_ema=True, ema_overwrite_frequency=3)
     with pytest.raises(InputError, match="use_ema does not work with zero_stage"):
         Division(variables(), 2, 0).build(make_functional(averaged))
@@ -209,33 +203,6 @@ def test_weights_and_settings_that_are_refused():
     mixed = [*variables(), keras.Variable(np.ones(3, "f"))]
     with pytest.raises(InputError, match="weights of one type"):
         Division(mixed, 2, 0).build(make_functional("adam"))
-
-
-@pytest.mark.parametrize("backend", ["horovod", "mpi"])
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"zero_stage": 3}, "zero_stage=3 divides the weights too, .* use zero_stage=2"),
-        ({"zero_stage": 1, "compression": "topk"}, "compression=topk does not work .* use fp16"),
-        ({"zero_stage": 2, "reduction": "hierarchical"}, "reduction=hierarchical .* leave it at flat"),
-        ({"zero_stage": 2, "local_steps": 4}, "local_steps=4 does not work .* leave it at 1"),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_together(backend, options, message):
-    options = BackendOptions(**options)
-    with pytest.raises(InputError, match=message) as caught:
-        check_zero(options, backend)
-    assert "\n" not in str(caught.value)
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
-    with pytest.raises(InputError, match=message):
-        make_backend(backend, options).build(model, make_functional("adam"), lambda *_: 0.0, {})
-    check_zero(options, "dtensor")
-
-
-def test_noise_is_refused_before_anything_is_made():
-    with pytest.raises(InputError, match="optimizer.gradient_noise does not work with zero_stage"):
-        check_zero(BackendOptions(zero_stage=1), "mpi", gradient_noise=0.1)
-    check_zero(BackendOptions(), "mpi", gradient_noise=0.1)
 
 
 def test_one_process_has_nothing_to_divide():

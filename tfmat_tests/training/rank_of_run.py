@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-from tfmat.backends.options import MeshShape
+from tfmat.config import MeshShape
 from tfmat.errors import TfmatError
 from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
