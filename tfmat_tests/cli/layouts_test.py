@@ -88,6 +88,7 @@ def test_processes_hold_and_send_what_the_backend_counts(stage, capsys):
     config = default_config()
     model = build_model(config.model, num_outputs=2)
     backend = SingleBackend(BackendOptions(zero_stage=stage), Three())
+    backend.name = "mpi"
     optimizer = build_optimizer(config.optimizer)
     backend.build(model, optimizer, per_example_function("mse"), {})
     data = backend.place((np.ones((6, *model.input_shape[1:]), "f"), np.ones((6, 2), "f")))
