@@ -19,21 +19,11 @@ LAYERS = {
     "identification": ["config", "records", "data", "materials", "networks", "training"],
     "report": ["config", "identification", "records"],
     "tuning": ["config", "launch", "report", "training"],
-    "scaling": [
-        "backends",
-        "config",
-        "data",
-        "launch",
-        "networks",
-        "optimizers",
-        "report",
-        "training",
-    ],
 }
 LAYERS["workflow"] = list(LAYERS)
 
-# Its runs are ordinary ones, so it stands on the main job.
-LAYERS["large_batch"] = [
+# Studies: their data sets and runs are ordinary ones, so they stand on the main job.
+LAYERS["scaling"] = [
     "backends",
     "config",
     "data",
@@ -44,4 +34,5 @@ LAYERS["large_batch"] = [
     "training",
     "workflow",
 ]
+LAYERS["large_batch"] = LAYERS["scaling"]
 LAYERS["cli"] = list(LAYERS)

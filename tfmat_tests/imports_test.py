@@ -77,7 +77,7 @@ LIGHT = {
         "tfmat.scaling.model",
         "tfmat.training.run_folder",
     ),
-    *("tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow.job", "tfmat.workflow.scale"),
+    *("tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow.job"),
 }
 TENSORFLOW = {"tensorflow", "keras", "tensorflow_datasets", "keras_tuner", "horovod"}
 

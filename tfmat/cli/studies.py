@@ -87,8 +87,8 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
     --workdir; `tfmat report --workdir=…` makes it again.
     """
     from tfmat.launch.mpirun import missing_hosts, parse_hosts
+    from tfmat.scaling.measure import scale
     from tfmat.scaling.study import Assumptions, load_matrix
-    from tfmat.workflow.scale import scale
 
     config, matrix = load_matrix(flag_values.config, overrides(flag_values))
     if flag_values.quick:

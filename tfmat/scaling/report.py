@@ -28,7 +28,6 @@ from tfmat.report.figures import (
 )
 from tfmat.report.formatting import bytes_text, format_value, percent_text, unbroken
 from tfmat.report.pages import Finding, render_page
-from tfmat.scaling.measure import TRAINING_ROUNDS_FROM
 from tfmat.scaling.model import (
     ALGORITHMS,
     GOAL,
@@ -63,6 +62,7 @@ from tfmat.scaling.model import (
 )
 from tfmat.scaling.study import (
     PARTS,
+    TRAINING_ROUNDS_FROM,
     Labels,
     read_assumptions,
     read_measurements,

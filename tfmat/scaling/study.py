@@ -42,6 +42,8 @@ KEYS = (
     "outer_learning_rate", "outer_momentum", "overlap_meetings", "optimizer.learning_rate",
     "averaging", "quorum", "staleness_scaling",
 )  # fmt: skip
+# Trainings have rounds of their own, so that none is taken for a repetition that only timed its steps.
+TRAINING_ROUNDS_FROM = 1000
 # What exchanges in one of these ways, as `--backend=NAME`.
 EXCHANGING = ("horovod", "mpi", "asynchronous")
 # As in tfmat.backends.compression, which loads TensorFlow: smaller gradients travel as they are.

@@ -8,9 +8,10 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.launch.mpirun import parse_hosts
-from tfmat.scaling.measure import TRAINING_ROUNDS_FROM, Task, Variant, expand, unavailable
+from tfmat.scaling.measure import Task, Variant, expand, unavailable
 from tfmat.scaling.model import summarise
 from tfmat.scaling.study import (
+    TRAINING_ROUNDS_FROM,
     AllReduce,
     AllReduces,
     Matrix,
