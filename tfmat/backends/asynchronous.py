@@ -47,8 +47,8 @@ class PartsAhead:
     """Numbers of the parts that rank 0 hands to this worker, asked for while the parts before are computed.
 
     A part that a worker has asked for waits for it, however fast the others are meanwhile. So no more are asked for
-    than it takes to wait for no answer: as many as are computed during the shortest round trip so far, and none where
-    that is short beside a step.
+    than it takes to wait for no answer. That is as many as are computed during the shortest round trip so far, and none
+    where it is short beside a step.
 
     Args:
       server: a RemoteShard in front of rank 0's, which is asked for nothing else meanwhile.
@@ -661,11 +661,11 @@ def type_of_weights(model: keras.Model) -> Any:
 # Training with peers: each worker moves weights of its own, and averages them with one other worker at a time.
 #
 # AD-PSGD (Lian et al. 2018, Asynchronous decentralized parallel stochastic gradient descent, arXiv:1710.06952). The
-# workers of even rank ask those of odd rank, and nobody asks the former: in this bipartite graph (section 4.2 there)
-# no two workers ever wait for each other. An averaging is under way while its workers compute. One that has been
-# asked moves half way to the other's weights at once, between two of its own steps; the one that asked moves by as
-# much the other way as soon as it has the answer. So each averaging leaves the sum of all weights as it is, and no
-# step of anybody is lost.
+# workers of even rank ask those of odd rank, and nobody asks the former: in this bipartite graph (section 4.2 there) no
+# two workers ever wait for each other. An averaging is under way while its workers compute. One that has been asked
+# moves half way to the other's weights at once, between two of its own steps; the one that asked moves by as much the
+# other way as soon as it has the answer. So each averaging keeps the sum of all weights, and no step of anybody is
+# lost.
 
 
 class Averagings(NamedTuple):

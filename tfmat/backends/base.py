@@ -302,9 +302,9 @@ def clock_offsets(ranks: Sequence[Barriers]) -> list[ClockOffset]:
     """How far each rank's clock is from rank 0's, from barriers and nothing else.
 
     Nobody leaves a barrier before everybody has come. So, in true time, rank 0 came before rank r left, and rank r came
-    before rank 0 left: each barrier gives an upper and a lower bound of the difference of the two clocks, and the
+    before rank 0 left. Each barrier gives an upper and a lower bound of the difference of the two clocks, and the
     narrowest of many hold (Cristian 1989, Probabilistic clock synchronization, with the barrier as the message there
-    and back). Ranks of one node have one clock, and those of rank 0's node an offset of zero.
+    and back). Ranks of one node have one clock, and ranks of rank 0's node an offset of zero.
     """
     first = ranks[0]
     bounds: dict[str, tuple[float, float]] = {}

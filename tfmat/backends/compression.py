@@ -38,9 +38,9 @@ def narrow_product(matrix: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 def orthonormal_rows(matrix: tf.Tensor) -> tf.Tensor:
     """An orthonormal basis [rows, columns] of the space of a matrix's few rows.
 
-    By Gram-Schmidt, each row twice, which is as good as a QR decomposition where the rows are independent to working
-    precision (Giraud et al. 2005, The loss of orthogonality in the Gram-Schmidt orthogonalization process), and takes
-    half its time for four of them. Where they are not, or are more than four, a QR decomposition does it.
+    Gram-Schmidt, each row twice, is as good as a QR decomposition where the rows are independent to working precision
+    (Giraud et al. 2005, The loss of orthogonality in the Gram-Schmidt orthogonalization process). It takes half the
+    time for four of them. Dependent rows, or more than four, go through a QR decomposition.
     """
 
     def decomposed() -> tf.Tensor:

@@ -745,7 +745,7 @@ class DTensorBackend(Backend):
         weights: np.ndarray,
         num_examples: np.ndarray,
     ) -> np.ndarray:
-        """What does not divide over the batch axis is filled up with examples of weight zero."""
+        """A batch that does not divide over the batch axis is filled up with examples of weight zero."""
         padding = ((0, 0), (0, self._missing(indices.shape[1])))
         with self._refusals_told(), self.collectives.losses_told():
             return self._steps.run(

@@ -214,7 +214,7 @@ def in_buckets(
 ) -> Callable[[Tensors], Tensors]:
     """`reduce` in several collectives, each of which begins as soon as its tensors are there.
 
-    A backward pass gives the last layers' gradients first, so buckets are filled from the end of the list: their sums
+    A backward pass gives the last layers' gradients first, so buckets are filled from the end of the list. Their sums
     are under way while the rest is computed (Li et al. 2020, PyTorch Distributed, arXiv:2006.15704, section 3.2.3).
 
     Args:

@@ -286,10 +286,10 @@ def _layer(path: str) -> str:
 # With the default layouts these are the exchanges in DTensor's own graph (a test compares them). With rules of the
 # user's DTensor chooses some layouts between the layers itself: then this is an estimate.
 #
-# Left out: the few numbers of loss and metrics, the norm of `optimizer.clip_norm`, evaluation. Bytes are those of the
-# tensor that a device has after the exchange. In a ring, each of k devices sends (k - 1)/k of that for an all-gather
-# and twice as much for an all-reduce. DTensor joins exchanges that do not wait for each other into one message,
-# padded to a multiple of 1,024 numbers; on CPUs it writes an all-gather as an all-reduce.
+# Left out: the few numbers of loss and metrics, the norm of `optimizer.clip_norm`, evaluation. Bytes count the tensor
+# that a device has after the exchange. In a ring, each of k devices sends (k - 1)/k of that for an all-gather and twice
+# as much for an all-reduce. DTensor joins exchanges that do not wait for each other into one message, padded to a
+# multiple of 1,024 numbers; on CPUs it writes an all-gather as an all-reduce.
 
 
 # Takes the features as given: no gradient leaves it (see tfmat.networks.factory).

@@ -1,16 +1,15 @@
 """Local steps: each worker trains by itself on its part of the batches, and only now and then do the workers meet.
 
-At a meeting the mean of how far the workers have moved is taken as a gradient by an outer optimizer with Nesterov
-momentum, which moves the weights from where all were at the meeting before: DiLoCo (Douillard et al. 2023,
-arXiv:2311.08105).
-With outer rate 1 and momentum 0 that is the mean of the workers' weights (local SGD; Stich 2019, arXiv:1805.09767).
+At a meeting an outer optimizer with Nesterov momentum takes as a gradient the mean of how far the workers have moved.
+It moves the weights from where all were at the meeting before: DiLoCo (Douillard et al. 2023, arXiv:2311.08105). With
+outer rate 1 and momentum 0 that is the mean of the workers' weights (local SGD; Stich 2019, arXiv:1805.09767).
 
-What the workers moved may also come together while they take the next local steps, so that nobody waits for a network
-that needs less time than a round. A meeting then brings the mean of the round before. Each worker goes on from where
-it is now, and moves by what the mean was off from where it was itself at the end of that round, times a share below 1:
-the whole of it, a round late, would have the workers swing about their mean without end (delayed averaging, DaSGD, Zhou
-et al. 2020, arXiv:2006.00441; Streaming DiLoCo, Douillard et al. 2025, arXiv:2501.18512, section 2.3, mixes with a
-share, too). That leaves their mean as it is; on top comes what the outer step of that round goes beyond it.
+The workers' moves may also come together while they take the next local steps, so that nobody waits for a network that
+needs less time than a round. A meeting then brings the mean of the round before. Each worker goes on from where it is
+now. It moves by what the mean was off from where it was itself at the end of that round, times a share below 1. The
+whole of it, a round late, would have the workers swing about their mean without end (delayed averaging, DaSGD, Zhou et
+al. 2020, arXiv:2006.00441). Streaming DiLoCo (Douillard et al. 2025, arXiv:2501.18512, section 2.3) mixes with a share,
+too. Their mean does not change by it; on top comes what the outer step of that round goes beyond it.
 """
 
 from collections.abc import Callable, Sequence
@@ -192,7 +191,7 @@ class OverlappedMeetings(Meetings):
         return [anchor - self._workers * a for anchor, a in zip(anchors, ahead, strict=True)]
 
     def _parts(self, kept: Tensors) -> tuple[Tensors, Tensors, Tensors, Tensors, tf.Tensor]:
-        """What other meetings keep, too; beyond; moved; ahead; whether anything is under way."""
+        """The values that other meetings keep too, then beyond, moved, ahead, and whether anything is under way."""
         num = len(self._weights)
         start = len(kept) - 1 - 3 * num
         beyond, moved, ahead = (

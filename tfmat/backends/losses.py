@@ -391,7 +391,7 @@ def weighted_sum(function: PerExample, labels: Any, outputs: Any, weights: tf.Te
 
 
 def num_sums(metrics: Sequence[Metric]) -> int:
-    """Columns of `Backend.train`'s sums: one for the loss, and those of the metrics."""
+    """Columns of `Backend.train`'s sums: one for the loss, and the metrics' columns."""
     return 1 + sum(_size(metric) for metric in metrics)
 
 

@@ -149,7 +149,7 @@ class SlotOnDisk:
 # Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857, moves optimizer state between memory and disk likewise.
 
 
-# The steps of these look at each number by itself; those of all others are computed for whole tensors.
+# Optimizers whose steps look at each number by itself; steps of all others are computed for whole tensors.
 _ELEMENTWISE = frozenset(
     ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lion")
 )
@@ -218,7 +218,7 @@ class OptimizerOnDisk:
             if owner is None:
                 continue
             slot = SlotOnDisk(variable, file, start)
-            # Without an initializer it was made with a value, as those of one number for each weight are.
+            # Without an initializer it was made with a value, as slots of one number for each weight are.
             if not isinstance(variable._initializer, keras.initializers.Zeros):
                 slot.assign(variable.value)
             variable._value = slot

@@ -112,7 +112,7 @@ _MOST_STEPS_FOR_LARGE_MOMENTUM = 25
 
 @dataclasses.dataclass(frozen=True)
 class BackendOptions(Parallelism):
-    """What a backend is told: the keys of `Parallelism`, and where its steps run.
+    """The options of a backend: the keys of `Parallelism`, and where its steps run.
 
     Each backend takes what concerns it, and refuses the rest where it is not the default.
 
@@ -173,7 +173,7 @@ class BackendOptions(Parallelism):
 
     @classmethod
     def of_settings(cls, settings: Settings, **others: Any) -> "BackendOptions":
-        """What a run's settings tell its backend, and `others`."""
+        """The options in a run's settings, and `others`."""
         return cls(
             **vars(settings.parallel),
             recompute=settings.model.recompute,

@@ -186,7 +186,7 @@ def bytes_of(variables: Sequence[keras.Variable]) -> int:
 def slot_places(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], own: Sequence[int]
 ) -> list[int]:
-    """Where the variables of a stage's optimizer stand among those of an optimizer of the whole model.
+    """Where the variables of a stage's optimizer stand among the variables of an optimizer of the whole model.
 
     Args:
       optimizer: not built.
@@ -209,7 +209,7 @@ def slot_places(
 def slots_of(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]
 ) -> list[tuple[int | None, int]]:
-    """For each variable that the optimizer would have: the one of `variables` that it is a slot of, and its bytes.
+    """For each variable that the optimizer would have: the member of `variables` that it is a slot of, and its bytes.
 
     The first is None for counters. Nothing of the variables' size is allocated.
     """
@@ -348,7 +348,7 @@ def _check(model: keras.Model, segments: Sequence[Segment]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The state of one pipeline stage among that of the whole network: which part it is, and how it comes and goes.
+# The state of one pipeline stage in the whole network's: which part it is, and how it comes and goes.
 
 
 class StageState:
@@ -399,7 +399,7 @@ class StageState:
         self._set_apart(before._whole if before else {})
 
     def read(self, first: bool) -> Arrays:
-        """See Backend.read; the whole state on rank 0 only, on other ranks that of their stage.
+        """See Backend.read; the whole state on rank 0 only, on other ranks their stage's.
 
         Args:
           first: whether this process is the first of its stage's, which gives it.
@@ -991,7 +991,7 @@ class PipelineBackend(SingleBackend):
         self._report_differing("rank", sorted(differing), step)
 
     def read(self) -> Arrays:
-        """See Backend.read; the whole state on rank 0 only, on other ranks that of their stage."""
+        """See Backend.read; the whole state on rank 0 only, on other ranks their stage's."""
         return self._state.read(first=self.place_in_mesh.replica == 0)
 
     def read_for_file(self) -> SavedArrays:
