@@ -42,11 +42,9 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------------------
 # Directions in the space of weights, as long in each filter as the filter itself.
 #
-# Li, Xu, Taylor, Studer and Goldstein 2018, Visualizing the loss landscape of neural nets, arXiv:1712.09913, section
-# 4. A
-# ReLU network computes the same when one layer's filters are doubled and the next one's are halved, so that a step of
-# a
-# given length means nothing in itself; filter by filter relative to the weights it does.
+# Li, Xu, Taylor, Studer and Goldstein 2018, Visualizing the loss landscape of neural nets, arXiv:1712.09913, section 4.
+# A ReLU network computes the same when one layer's filters are doubled and the next one's are halved, so that a step of
+# a given length means nothing in itself; filter by filter relative to the weights it does.
 
 
 Weights = list[NDArray]

@@ -35,8 +35,7 @@ from tfmat.report.figures import (
 # --------------------------------------------------------------------------------------------------
 # Error = limit + A · examples^-α + B · parameters^-β: the fit, its intervals, and what it says of other sizes.
 #
-# The form is that of Hoffmann et al. 2022, Training compute-optimal large language models, arXiv:2203.15556, eq.
-# (10).
+# The form is that of Hoffmann et al. 2022, Training compute-optimal large language models, arXiv:2203.15556, eq. (10).
 
 
 Array = NDArray[np.floating]

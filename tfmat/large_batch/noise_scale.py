@@ -35,8 +35,7 @@ from tfmat.training.run_folder import CheckpointFolder, find_run_file
 # The simple gradient noise scale (McCandlish et al. 2018, arXiv:1812.06162, appendix A.1), from two batch sizes.
 #
 # The squared norm of a gradient over B examples is |G|² + tr(Σ) / B in expectation. Two sizes give both unknowns
-# without
-# bias; their ratio B_simple = tr(Σ) / |G|² is about the batch beyond which larger ones save little.
+# without bias; their ratio B_simple = tr(Σ) / |G|² is about the batch beyond which larger ones save little.
 
 
 Array = NDArray[np.floating]

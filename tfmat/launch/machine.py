@@ -28,8 +28,8 @@ from tfmat.launch.runtime import prepare_onednn, uses_onednn
 # --------------------------------------------------------------------------------------------------
 # Trials of the doctor in processes of their own: programs, of which each prints one JSON object a line.
 #
-# They are apart because Horovod, mpi4py and DTensor may only be imported by their backends, and because one that
-# hangs or crashes must not take the doctor with it.
+# They are apart because Horovod, mpi4py and DTensor may only be imported by their backends, and because one that hangs
+# or crashes must not take the doctor with it.
 
 
 _TIMING = """

@@ -46,7 +46,7 @@ _STEP_SIZE, _STEP_LAYOUT, _NODE = (
 )
 
 # The first row whose sign is there holds. MPI's own launchers come first: on other nodes mpirun and mpiexec start
-# their daemons with srun, so that their ranks see the SLURM_* of the daemon. Of the SLURM_* only the step's tell:
+# their daemons with srun, so that their ranks see the SLURM_* of the daemon. Among the SLURM_* only the step's tell:
 # SLURM_NTASKS and SLURM_NTASKS_PER_NODE can be the job's, and a batch shell has SLURM_PROCID=0 too.
 _TABLE = (
     _Names(
@@ -104,7 +104,7 @@ def processors_per_rank(processes: Processes, environment: Mapping[str, str] = o
     The processors of the node (of its part that a container or a SLURM job holds) are shared evenly by the ranks on it.
     A rank that its launcher bound to fewer (`mpirun --bind-to core`) uses these.
     """
-    # What this process may use is no measure by itself: bound to a socket, several ranks share it.
+    # The processors that this process may use are no measure by themselves: bound to a socket, several ranks share it.
     bound = len(os.sched_getaffinity(0))
     try:
         node = len(

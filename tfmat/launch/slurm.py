@@ -268,8 +268,7 @@ def _environment(options: Iterable[str]) -> dict[str, str]:
 # One SLURM job, and the text of its script as a pure function of the job and the site.
 #
 # The script ends in order before the time limit: SLURM sends USR1 to its shell, which hands it on to the ranks; they
-# save
-# and end with status 75; then the job is put into the queue again, under the same number, and goes on from there.
+# save and end with status 75; then the job is put into the queue again, under the same number, and goes on from there.
 
 
 ARRAY_INDEX = "{array_index}"

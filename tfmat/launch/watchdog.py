@@ -694,10 +694,10 @@ def _introduce(link: Link, rank: int, deadline: float) -> bool:
 # The processes of a run, each joined to rank 0 by one connection that carries everything they tell each other.
 #
 # Two kinds of messages share the connections. Values go from main thread to main thread: `broadcast`, `gather`,
-# `barrier`. The sign of life goes once a second from a thread that every process has for that, because a collective
-# of MPI or of TensorFlow waits until every rank has come: a rank that was killed, that is stopped, that raised an
-# exception or that came to another collective leaves the others hanging inside C++, where Python runs no signal
-# handler and no `except`. Once `watch` was called, the threads end all processes where one fails:
+# `barrier`. The sign of life goes once a second from a thread that every process has for that, because a collective of
+# MPI or of TensorFlow waits until every rank has come: a rank that was killed, that is stopped, that raised an
+# exception or that came to another collective leaves the others hanging inside C++, where Python runs no signal handler
+# and no `except`. Once `watch` was called, the threads end all processes where one fails:
 #
 # * Every rank tells its phase and step once a second and at each change of the phase, and rank 0 answers, so that they
 #   notice its loss too. A few dozen bytes a second each; rank 0 serves all of them in one thread.

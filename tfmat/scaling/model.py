@@ -274,14 +274,12 @@ def _slope(x: NDArray, y: NDArray) -> Estimate | None:
 # The cost of exchanges by theory, and so whether data, tensor or sharded parallelism suits a model.
 #
 # Pure functions of workers, bytes, latency α (s) and inverse bandwidth β (s/byte). A message of n bytes takes α + nβ
-# (Hockney, 1994). N is the size of the gradient, P the number of workers. Adding numbers up is left out: it is in β
-# as it is measured.
+# (Hockney, 1994). N is the size of the gradient, P the number of workers. Adding numbers up is left out: it is in β as
+# it is measured.
 #
-# Sources: Thakur, Rabenseifner and Gropp (2005), Optimization of collective communication operations in MPICH,
-# sections
+# Sources: Thakur, Rabenseifner and Gropp (2005), Optimization of collective communication operations in MPICH, sections
 # 4.4 and 4.5; Patarasu and Yuan (2009), Bandwidth optimal all-reduce algorithms for clusters of workstations; Cho et
-# al.
-# (2017), PowerAI DDL, arXiv:1708.02188, for rings within and between nodes.
+# al. (2017), PowerAI DDL, arXiv:1708.02188, for rings within and between nodes.
 
 
 # Slots of an optimizer such as Adam.
@@ -1083,10 +1081,10 @@ def _watts(repetitions: Sequence[Repetition]) -> float | None:
 #     T = max(I, (t(n1) + t(n2) + …) / H) + (c + c + …) / H
 #
 # I is a step of as many processes at once that exchange nothing, t(n) an all-reduce of n bytes by the same library as
-# measured on that network, and c what a sum costs in a step beyond that: what exact sums in every step took more than
-# I and theirs. It is negative where a library's processes agree on a sum while they compute, which they cannot
-# between sums by themselves, and then belongs to t. Workers that never all meet (averaging, a quorum) are measured
-# and not predicted. Written down before the first measurement: a predicted step is within 20 % of the measured one.
+# measured on that network, and c what a sum costs in a step beyond that: what exact sums in every step took more than I
+# and theirs. It is negative where a library's processes agree on a sum while they compute, which they cannot between
+# sums by themselves, and then belongs to t. Workers that never all meet (averaging, a quorum) are measured and not
+# predicted. Written down before the first measurement: a predicted step is within 20 % of the measured one.
 
 
 # Validation loss over the loss of exact sums after as many steps: docs/slow_networks.md, means of three seeds with four

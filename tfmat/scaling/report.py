@@ -126,7 +126,7 @@ def _bars(name: str, description: str, draw: Callable[..., None], rows: Sequence
 
 def step_bars(analysis: Analysis) -> list[PointSummary]:
     """Points whose steps were split, the headline's and their baselines first, no more than fit in a picture."""
-    # Ways to exchange have a picture of their own; here belong those of which more is known than the whole step.
+    # Ways to exchange have a picture of their own; here belong points of which more is known than the whole step.
     split = [
         each
         for each in analysis.summaries
@@ -515,7 +515,7 @@ RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """level: of the page's parts; badge: two or three words; text: one sentence."""
+    """`level` of the page's parts, `badge` of two or three words, `text` of one sentence."""
 
     level: str
     badge: str

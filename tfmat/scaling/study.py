@@ -33,8 +33,7 @@ from tfmat.launch.processes import Processes
 # --------------------------------------------------------------------------------------------------
 # Ways in which a variant's workers exchange gradients: keys of the config in a text, and the bytes of their messages.
 #
-# `local_steps=50,compression=fp16` says what `--config.local_steps=50 --config.compression=fp16` says to `tfmat
-# train`.
+# `local_steps=50,compression=fp16` says what `--config.local_steps=50 --config.compression=fp16` says to `tfmat train`.
 
 
 KEYS = (
@@ -44,7 +43,7 @@ KEYS = (
 )  # fmt: skip
 # Trainings have rounds of their own, so that none is taken for a repetition that only timed its steps.
 TRAINING_ROUNDS_FROM = 1000
-# What exchanges in one of these ways, as `--backend=NAME`.
+# Backends that exchange in one of these ways, as `--backend=NAME`.
 EXCHANGING = ("horovod", "mpi", "asynchronous")
 # As in tfmat.backends.compression, which loads TensorFlow: smaller gradients travel as they are.
 _SMALLEST = 4_096
@@ -185,14 +184,14 @@ def _of_powersgd(weights: Sequence[Weight], rank: int, whole: float) -> list[flo
 
 
 # --------------------------------------------------------------------------------------------------
-# What a study measures, as a config file says it: `get_scaling()` beside `get_config()`. See configs/scaling.py.
+# The matrix of a study, as a config file says it: `get_scaling()` beside `get_config()`. See configs/scaling.py.
 
 
 BACKENDS = ("single", *EXCHANGING, "dtensor")
 # OF_TF_DISTRIBUTE: TensorFlow's own strategies, which older studies measured and still draw.
 OF_TF_DISTRIBUTE = ("parameter_server", "mirrored", "multi_worker_mirrored")
 COLLECTIVES = ("mpi", "gloo", "nccl")
-# What sums by itself; "tensorflow" are the collectives of a mesh, "bare mpi" is mpi4py without Horovod.
+# Libraries whose all-reduces are measured; "tensorflow" are the collectives of a mesh, "bare mpi" is mpi4py alone.
 LIBRARIES = (*COLLECTIVES, "tensorflow", "bare mpi")
 TRANSPORTS = ("", "tcp", "rdma")
 PLACEMENTS = ("filled", "spread")
@@ -200,7 +199,7 @@ KILOBYTE = 1024
 SIZES = tuple(KILOBYTE * 2**i for i in range(17))  # 1 kB to 64 MB
 
 
-# What a field may hold: one of these names, or a whole number from this on.
+# Valid values of a field: one of these names, or a whole number from this on.
 _VALID = {
     "backend": BACKENDS, "collectives": COLLECTIVES, "library": LIBRARIES, "transport": TRANSPORTS,
     "placement": PLACEMENTS,
@@ -462,7 +461,7 @@ def _check_above_0(where: str, value: Any) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a scaling study measures, as data: points, their repetitions, single all-reduces.
+# The results of a study, as data: points, their repetitions, single all-reduces.
 #
 # Seconds, bytes and watts throughout; a number that was not measured is None, never 0.
 
@@ -863,7 +862,7 @@ def read_measurements(workdir: str | os.PathLike) -> Measurements:
 
 
 def _still_left_out(entries: Sequence[LeftOut], sessions: Sequence[Session]) -> tuple[LeftOut, ...]:
-    """What cannot be had on the machine of the last session, and failures that no later entry takes back."""
+    """Entries of the last session's machine, and failures that no later entry takes back."""
     last = max((session.number for session in sessions), default=0)
     found: list[LeftOut] = []
     for entry in entries:
@@ -961,15 +960,15 @@ def write_assumptions(workdir: str | os.PathLike, assumptions: Assumptions) -> N
 
 
 # --------------------------------------------------------------------------------------------------
-# What a study's points are called: short, and only what tells one from the study's most common network and data.
+# Names of a study's points: short, and only what tells one from the study's most common network and data.
 
 
 INDEPENDENT = "independent processes"
-# What is named where it is not the study's most common, and how.
+# Attributes that a name tells where they are not the study's most common, and how.
 _USUAL: tuple[tuple[str, str], ...] = (
     ("model", "{} network"), ("dataset_size", "{:,} examples"), ("processors_a_worker", "{} processors a worker"),
 )  # fmt: skip
-# What tells points apart that would still be called the same.
+# Further attributes, for points whose names would still be the same.
 _FURTHER: tuple[Callable[[Point], str], ...] = (
     lambda point: point.mesh,
     lambda point: f"{point.nodes} nodes",
@@ -1007,7 +1006,7 @@ class Labels:
         self._names = _told_apart({point: self._name(point) for point in points})
 
     def __getitem__(self, point: Point) -> str:
-        """What points that differ only in their number of workers share: `horovod mpi, 75 a worker, large network`."""
+        """The name of points that differ only in their workers: `horovod mpi, 75 a worker, large network`."""
         return self._names[point]
 
     def order(self, point: Point) -> tuple:

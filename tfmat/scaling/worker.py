@@ -29,8 +29,7 @@ from tfmat.scaling.study import RankUse
 # --------------------------------------------------------------------------------------------------
 # `python -m tfmat.scaling.worker SPEC`: one process of a launch. Measures, and leaves `rank-N.json` beside the file.
 #
-# Every process of the launch gets the same file, finds out by the launcher's environment which one it is, and takes
-# its
+# Every process of the launch gets the same file, finds out by the launcher's environment which one it is, and takes its
 # share of the processors. The file's keys:
 #
 #   program         `module:function`, called with the file's content, the processes of the launch and the file's folder
@@ -38,7 +37,7 @@ from tfmat.scaling.study import RankUse
 #   environment     variables that are set first; `path`, if there, goes before sys.path
 #   watch           number of the process with which all of them end, or null
 #
-# What the function returns is the answer. All other keys are between it and who asks.
+# The function's result is the answer. All other keys are between it and who asks.
 
 
 SPEC = "spec.json"
@@ -69,7 +68,7 @@ def answer_file(folder: pathlib.Path, rank: int) -> pathlib.Path:
 def _take_processors(spec: dict[str, Any], processes: Processes) -> None:
     """Binds this process to its own processors, as many for each, unless the launcher has done so."""
     available, width = sorted(os.sched_getaffinity(0)), spec["processors"]
-    # The rank, not the local one: machines may share their processors, as those of tools/cluster do.
+    # The rank, not the local one: machines may share their processors, as the nodes of tools/cluster do.
     if len(available) <= width:
         return
     first = processes.rank * width % len(available)

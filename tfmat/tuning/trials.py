@@ -358,8 +358,7 @@ class WorkerName:
 #
 # A trial ends where its best value so far is worse than the median of the values of the trials that are done, at the
 # same place of the training (Golovin et al., "Google Vizier", KDD 2017, section 3.2.2; in the form of Optuna's
-# MedianPruner, which takes the others' values and not their running averages: those would let nearly every loss
-# pass).
+# MedianPruner, which takes the others' values and not their running averages: those would let nearly every loss pass).
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,28 +74,18 @@ def test_this_machine(here):
     assert here["processors"].detail.startswith(str(len(os.sched_getaffinity(0))))
 
 
-@pytest.mark.skipif(
-    not (importlib.util.find_spec("horovod") and shutil.which("mpirun")),
-    reason="there is no Horovod or no mpirun: ./tools/setup horovod",
-)
-def test_two_ranks_of_horovod_add_up(here):
-    found = here["Horovod"]
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+@pytest.mark.parametrize(("part", "built"), [("Horovod", "MPI, Gloo"), ("mpi4py", "")])
+def test_two_ranks_add_up(here, part, built):
+    if not importlib.util.find_spec(part.lower()):
+        pytest.skip(f"there is no {part}: ./tools/setup horovod, ./tools/setup mpi")
+    found = here[part]
     assert found.state == "ok", found
-    assert found.detail.startswith(f"{importlib.metadata.version('horovod')} with MPI, Gloo")
+    version = importlib.metadata.version(part.lower())
+    assert found.detail.startswith(f"{version} with {built}")
     assert found.milliseconds > 0
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
     assert here["MPI"].detail.split(",")[0].split()[-1] in version
-
-
-@pytest.mark.skipif(
-    not (importlib.util.find_spec("mpi4py") and shutil.which("mpirun")),
-    reason="there is no mpi4py or no mpirun: ./tools/setup mpi",
-)
-def test_two_ranks_of_mpi4py_add_up(here):
-    found = here["mpi4py"]
-    assert found.state == "ok", found
-    assert found.detail.startswith(f"{importlib.metadata.version('mpi4py')} with ")
-    assert found.milliseconds > 0
 
 
 def test_what_is_missing_comes_with_the_line_that_gets_it(bare, monkeypatch):
