@@ -143,7 +143,7 @@ def test_treloar_s_equibiaxial_test_narrows_what_was_open(real_curves):
     )
     (test, gain), *_ = alone.next_test.tests
     assert test.programme.name == "equibiaxial"
-    before, after = (each.next_test.quantities[-1].interval for each in (alone, both))
+    before, after = (each.next_test.quantities[-1].ci95 for each in (alone, both))
     realised = (after[1] - after[0]) / (before[1] - before[0])
     expected = float(np.exp(gain.log_ratio[-1]))
     assert expected < 0.5 and realised < 0.5

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.stats
@@ -121,7 +122,7 @@ def test_specimens_of_several_tests_are_pooled(tmp_path):
 
 def test_what_no_specimen_tells_is_not_told_by_their_scatter(results):
     def without_std(result):
-        unknown = dataclasses.replace(result.parameters["a"], method="least_squares", std=None)
+        unknown = msgspec.structs.replace(result.parameters["a"], method="least_squares", std=None)
         return dataclasses.replace(result, parameters={**result.parameters, "a": unknown})
 
     (pooled,) = pool([without_std(result) for result in results])
@@ -209,7 +210,9 @@ def test_specimens_that_agree_better_than_their_intervals_share_an_error(results
     alike = []
     for i, change in enumerate((0, 1, -1, 0.5, -0.5, 0.2)):
         value = 5000.0 + change
-        G0 = dataclasses.replace(results[0].parameters["G0"], value=value, ci95=(4900.0, 5100.0))
+        G0 = msgspec.structs.replace(
+            results[0].parameters["G0"], value=value, ci95=(4900.0, 5100.0)
+        )
         labels = results[0].labels + 1e-5 * i
         parameters = {**results[0].parameters, "G0": G0}
         changed = {"parameters": parameters, "labels": labels, "shared_std": None}
