@@ -858,54 +858,17 @@ def check_same_study(workdir: pathlib.Path, config: Config) -> None:
         )
 
 
-def measure_study(
-    study: Study,
-    *,
-    workdir: pathlib.Path,
-    session: dict[str, Any],
-    run: Run,
-) -> tuple[int, tuple[LeftOut, ...]]:
-    """Measures what is still missing in the folder.
-
-    Args:
-      study: what.
-      workdir: of the study; held by this process.
-      session: of `tfmat.launch.machine.describe_session`.
-      run: starts launches, here or as jobs of a cluster.
-
-    Returns:
-      How many launches there were, and which failed.
-
-    Raises:
-      Interrupted, KeyboardInterrupt: what was measured until then is on disk.
-    """
-    _, absent = study.groups()
-    for left in absent:
-        log(f"left out: {left.what}: {left.reason}")
-    journal = StudyJournal(study, workdir, session, absent)
-    rounds = study.rounds(journal.before, make_folder(workdir / LAUNCHES).resolve())
-    total = sum(map(len, rounds))
-    if not total:
-        log("everything is measured already")
-        return 0, ()
-    measure(rounds, run, journal)
-    return total, tuple(journal.failed)
-
-
 class StudyJournal:
     """Adds what launches answer to measurements.jsonl; `before` is what was in it, `failed` what failed since."""
 
-    def __init__(
-        self,
-        study: Study,
-        workdir: pathlib.Path,
-        session: dict[str, Any],
-        absent: Sequence[LeftOut],
-    ):
+    def __init__(self, study: Study, workdir: pathlib.Path, session: dict[str, Any]):
         self._study, self._workdir = study, workdir
         self.before = read_measurements(workdir) if is_study(workdir) else Measurements()
         self.failed: list[LeftOut] = []
         self._session = len(self.before.sessions)
+        _, absent = study.groups()
+        for left in absent:
+            log(f"left out: {left.what}: {left.reason}")
         told = [dataclasses.replace(each, session=self._session) for each in absent]
         add_measurements(workdir, [Session(self._session, session), *told])
 
@@ -1148,7 +1111,7 @@ def scale(
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
     folder = pathlib.Path(workdir)
-    dataset = _dataset(config, data_dir, _num_train(matrix))
+    dataset = _dataset(config, matrix, data_dir)
     check_training_fits(Settings.of(config), num_outputs=len(dataset.parameters), form=dataset.form)
     busy = f"another tfmat scale works in {folder}; wait for it, or use another --workdir"
     with locked(folder, busy):
@@ -1156,10 +1119,17 @@ def scale(
         session = describe_session()
         study = _study(config, matrix, dataset, folder, session, slurm, hosts)
         if dry_run and slurm:
-            print(_first_script(study, slurm, folder), end="")
+            template, site = slurm
+            first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]
+            print(job_script(job_of(first, template, site), site), end="")
             return
-        run = _runner(slurm, folder)
-        total, failed = measure_study(study, workdir=folder, session=session, run=run)
+        run = SlurmLaunches(*slurm, folder).run if slurm else run_locally
+        journal = StudyJournal(study, folder, session)
+        rounds = study.rounds(journal.before, make_folder(folder / LAUNCHES).resolve())
+        if total := sum(map(len, rounds)):
+            measure(rounds, run, journal)
+        else:
+            log("everything is measured already")
         if read_measurements(folder).repetitions:
             from tfmat.scaling.report import write_scaling_report
 
@@ -1167,19 +1137,16 @@ def scale(
             print(f"{verdict}\nreport: {page}")
         else:
             log("nothing was measured: there is no report")
-    if failed:
+    if failed := journal.failed:
         raise WorkerLostError(
             f"{len(failed)} of {total} launches failed, the first: {failed[0].what}: {failed[0].reason}; the rest is "
             "measured. Start the same command again to try them again"
         )
 
 
-def _num_train(matrix: Matrix) -> int:
+def _dataset(config: Config, matrix: Matrix, data_dir: str) -> PackedDataset:
     sizes = [size for runs in matrix.runs for size in runs.values("dataset_size")]
-    return max([matrix.dataset_size, *sizes])
-
-
-def _dataset(config: Config, data_dir: str, num_train: int) -> PackedDataset:
+    num_train = max([matrix.dataset_size, *sizes])
     dataset = named_dataset(config, data_dir)
     if dataset is None:
         # A quarter of the curves validates.
@@ -1199,10 +1166,9 @@ def _study(
     dataset: PackedDataset,
     folder: pathlib.Path,
     session: dict[str, Any],
-    slurm: Any,
+    slurm: tuple[SlurmJob, Site] | None,
     hosts: tuple[Host, ...],
 ) -> Study:
-
     log("looking at networks and libraries")
     configs = {
         name: as_json(config_of_model(config, matrix, name).to_dict())
@@ -1219,18 +1185,3 @@ def _study(
     # Processes of other machines cannot see this one.
     watch = None if slurm or hosts else os.getpid()
     return Study(config, matrix, machine, models, dataset.folder.resolve(), watch)
-
-
-def _runner(slurm: Any, folder: pathlib.Path) -> Run:
-
-    if slurm is None:
-        return run_locally
-    template, site = slurm
-    return SlurmLaunches(template, site, folder).run
-
-
-def _first_script(study: Study, slurm: Any, folder: pathlib.Path) -> str:
-
-    template, site = slurm
-    first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]
-    return job_script(job_of(first, template, site), site)
