@@ -39,6 +39,7 @@ COMMANDS = {
     ),
     "evaluate": ("train", "accuracy of a trained network on curves that it never saw"),
     "identify": ("identify", "material parameters of measured stress-strain curves"),
+    "app": ("app", "a page to drop files on, for people without a shell"),
     "tune": (
         "train",
         "search hyper-parameters, with one command that can be left alone over night",

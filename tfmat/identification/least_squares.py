@@ -287,7 +287,7 @@ def covariance_of(information: Array) -> Array:
 
 # Another law fits clearly better when its error is this share of the own law's or less, and the evidence exceeds this
 # (a Bayesian information criterion with a wide margin).
-BETTER, _EVIDENCE = 0.85, 20.0
+BETTER, EVIDENCE = 0.85, 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,7 +310,7 @@ class LawComparison:
         """The law that fits each curve best of those that fit clearly better, with its error in MPa; or None."""
         best: list[tuple[str, float] | None] = [None] * len(self.own_rmse_mpa)
         for name, error in self.rmse_mpa.items():
-            clearly = (error < BETTER * self.own_rmse_mpa) & (self.evidence[name] > _EVIDENCE)
+            clearly = (error < BETTER * self.own_rmse_mpa) & (self.evidence[name] > EVIDENCE)
             for i in np.flatnonzero(clearly):
                 found = best[i]
                 if found is None or error[i] < found[1]:

@@ -102,6 +102,13 @@ class Browser:
 
 @contextlib.contextmanager
 def open_browser() -> Iterator[Browser]:
+    """A browser that looks at one page at a time."""
+    with open_chromium() as browser:
+        yield Browser(browser)
+
+
+@contextlib.contextmanager
+def open_chromium() -> Iterator[sync_api.Browser]:
     """Starts a browser with a home of its own, and ends it; the test is skipped where there is none, but not in CI."""
     program = next((path for path in map(shutil.which, NAMES) if path), None)
     if program is None:
@@ -120,4 +127,4 @@ def open_browser() -> Iterator[Browser]:
             timeout=PATIENCE,
         ) as browser,
     ):
-        yield Browser(browser)
+        yield browser

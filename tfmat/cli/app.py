@@ -1,0 +1,947 @@
+"""`tfmat app`: a page for files of tests, in the browser and on this machine alone: read, fit, compare, download.
+
+`Work` holds files and answers, without a browser; the rest draws them with NiceGUI. NiceGUI is small, starts in two
+seconds and brings its figures with it, so that nothing is asked of the internet.
+"""
+
+import asyncio
+import contextlib
+import csv
+import dataclasses
+import functools
+import io
+import pathlib
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl.flags import FlagValues
+
+import tfmat
+from tfmat.cli.flags import command, known_parameters, switch, whole
+from tfmat.errors import InputError, Interrupted, TfmatError
+from tfmat.files import spreadsheet_row, write_json
+from tfmat.identification.answers import Identification, Value
+from tfmat.identification.least_squares import EVIDENCE
+from tfmat.identification.ranking import Ranked, rank
+from tfmat.materials.cards import SOLVERS
+from tfmat.materials.registry import LAWS
+from tfmat.records.record import MeasuredTest
+from tfmat.records.tables import UNITS, read_tables
+from tfmat.report.formatting import format_unit, format_value, with_unit
+
+# --------------------------------------------------------------------------------------------------
+# The work of a page: files in, answers and files out.
+
+# MOST_BYTES: of one file; machines' exports have less, and a page is no place for more.
+MOST_BYTES = 50_000_000
+# MOST_FILES: of one page.
+MOST_FILES = 200
+# MOST_POINTS: of a line in a figure; a browser draws more slowly than anybody looks.
+MOST_POINTS = 600
+
+
+class Kind(NamedTuple):
+    """A kind of test: its title, and the laws for it."""
+
+    title: str
+    laws: tuple[str, ...]
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The kinds of test that the laws take; a single one needs no name."""
+        return tuple(dict.fromkeys(test for law in self.laws for test in LAWS[law].tests))
+
+    @property
+    def takes_one_file(self) -> bool:
+        """Whether each file is a specimen of its own; else all files are tests of one material."""
+        return len(self.tests) == 1
+
+
+KINDS = (
+    Kind("tension of a metal", ("voce", "swift", "ludwik", "hollomon", "ramberg_osgood")),
+    Kind("cyclic test of a metal", ("voce_chaboche", "voce_chaboche_1", "voce_chaboche_3")),
+    Kind(
+        "rubber",
+        ("neo_hooke", "mooney_rivlin", "yeoh", "arruda_boyce", "ogden_1", "ogden", "ogden_3"),
+    ),
+    Kind("shear of a ply", ("hahn_tsai", "tanh_shear", "exponential_shear")),
+    Kind("cyclic shear of a ply", ("ramberg_osgood_shear", "ladeveze_shear")),
+    Kind("metal at several rates and temperatures", ("johnson_cook",)),
+    Kind("creep and relaxation of a metal", ("norton", "perzyna")),
+    Kind("relaxation of a polymer", ("prony",)),
+    Kind("compression of concrete", ("hognestad",)),
+)
+
+
+@dataclasses.dataclass
+class File:
+    """A file that was dropped on the page.
+
+    Attributes:
+      path: in the page's own folder.
+      columns: of its first table.
+      error: why it cannot be read, or nothing.
+      options: how it is read where the user says so, name -> value of `tfmat.identify`.
+      test, rate, temperature: of a file that is one of several tests.
+    """
+
+    path: pathlib.Path
+    columns: list[str] = dataclasses.field(default_factory=list)
+    error: str = ""
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    test: str = ""
+    rate: float | None = None
+    temperature: float | None = None
+
+
+class Work:
+    """The files of a page, in a folder of its own below `folder`, and what was found of them.
+
+    Attributes:
+      files: name -> file.
+      kind: what was tested; laws: names of those that are fitted.
+      known: parameters that are known, name -> value in its unit.
+      answers: name of a curve or of a material -> law -> answer.
+      errors: (file, law) -> why there is no answer, in one line.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
+        self.files: dict[str, File] = {}
+        self.kind, self.laws = KINDS[0], list(KINDS[0].laws)
+        self.known: dict[str, float] = {}
+        self.answers: dict[str, dict[str, Identification]] = {}
+        self.errors: dict[tuple[str, str], str] = {}
+
+    def close(self) -> None:
+        """Deletes the files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def place(self, name: str) -> pathlib.Path:
+        """Where a file of this name is kept; InputError where there are too many.
+
+        A name from a browser may be a path; its last part alone counts. The same name again is the file's new version.
+        """
+        last = pathlib.PurePosixPath(name.replace("\\", "/")).name.replace("\0", "") or "file"
+        if len(self.files) >= MOST_FILES and last not in self.files:
+            raise InputError(f"there are {MOST_FILES} files already; take some away first")
+        return self.folder / last
+
+    def add(self, path: pathlib.Path) -> File:
+        """Takes a file that lies at its `place`, and reads its columns."""
+        file = self.files[path.name] = File(path)
+        if path.stat().st_size > MOST_BYTES:
+            path.unlink()
+            file.error = f"it has more than {MOST_BYTES // 1_000_000} MB; give fewer points, or use the command"
+            return file
+        try:
+            table = read_tables(path)[0]
+            width = max((len(cells) for _, cells in table.rows[:50]), default=0)
+            names = table.header or [""] * width
+            file.columns = [name or f"column {i}" for i, name in enumerate(names, start=1)]
+        except TfmatError as error:
+            file.error = str(error)
+        word = path.stem.lower().replace("-", "_")
+        tests = self.kind.tests
+        file.test = next((test for test in tests if test in word), tests[0])
+        return file
+
+    def remove(self, name: str) -> None:
+        """Takes a file away."""
+        self.files.pop(name).path.unlink(missing_ok=True)
+
+    def choose(self, kind: Kind) -> None:
+        """Says what was tested."""
+        self.kind, self.laws = kind, list(kind.laws)
+        for file in self.files.values():
+            file.test = file.test if file.test in kind.tests else kind.tests[0]
+
+    def jobs(self) -> list[tuple[str, str, Callable[[], list[Identification]]]]:
+        """(file, law, what identifies it) for all that is to be done; the first law of every file comes first."""
+        good = [file for file in self.files.values() if not file.error]
+        if not good:
+            return []
+        if not self.kind.takes_one_file:
+            together = functools.partial(self._together, good)
+            return [("all files", law, functools.partial(together, law)) for law in self.laws]
+        return [
+            (file.path.name, law, functools.partial(self._identify, file.path, law, file.options))
+            for law in self.laws
+            for file in good
+        ]
+
+    def _together(self, files: Sequence[File], law: str) -> list[Identification]:
+        """The answer for files that are tests of one material."""
+        table = self.folder / "tests.csv"
+        settings = ("rate", "temperature")
+        given = [name for name in settings if any(getattr(f, name) is not None for f in files)]
+        kinds = set(LAWS[law].tests)
+        fitting = [file for file in files if file.test in kinds]
+        if not fitting:
+            raise InputError(f"no file is a test for {law}: {', '.join(sorted(kinds))}")
+        with table.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["file", "test", *given, "material"])
+            for file in fitting:
+                values = [getattr(file, name) for name in given]
+                writer.writerow([file.path.name, file.test, *values, "material"])
+        try:
+            return self._identify(table, law, fitting[0].options)
+        finally:
+            table.unlink()
+
+    def _identify(
+        self, path: pathlib.Path, law: str, options: Mapping[str, Any]
+    ) -> list[Identification]:
+        names = {parameter.name for parameter in LAWS[law]().parameters}
+        fixed = {name: value for name, value in self.known.items() if name in names}
+        found: list[Identification] = tfmat.identify(str(path), law=law, fixed=fixed, **options)
+        return found
+
+    def take(self, file: str, law: str, found: list[Identification] | str) -> None:
+        """Notes the answers for a file, or why there are none."""
+        if isinstance(found, str):
+            self.errors[file, law] = found
+            return
+        for answer in found:
+            self.answers.setdefault(answer.curve.name, {})[law] = answer
+
+    def ranking(self, name: str) -> list[Ranked]:
+        """The laws of a curve, the best first."""
+        return rank(self.answers[name])
+
+    def best(self) -> list[Identification]:
+        """Of each curve the answer of the law that is best for all of them, so that they can be compared."""
+        votes: dict[str, float] = {}
+        for found in self.answers.values():
+            for place, each in enumerate(rank(found)):
+                votes[each.law] = votes.get(each.law, 0.0) + place
+        common = [law for law in votes if all(law in found for found in self.answers.values())]
+        if not common:
+            return []
+        law = min(common, key=votes.__getitem__)
+        return [found[law] for found in self.answers.values()]
+
+
+# --------------------------------------------------------------------------------------------------
+# Files to download.
+
+
+def json_of(answers: Sequence[Identification]) -> str:
+    """The text that `tfmat identify --json` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "answers.json"
+        write_json(path, [answer.to_json() for answer in answers])
+        return path.read_text(encoding="utf-8")
+
+
+def csv_of(answers: Sequence[Identification]) -> str:
+    """The text that `tfmat identify --csv` writes."""
+    from tfmat.cli.identify import write_csv
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "answers.csv"
+        write_csv(str(path), [answer.to_json() for answer in answers])
+        return path.read_text(encoding="utf-8")
+
+
+def excel_of(answers: Sequence[Identification]) -> bytes:
+    """A workbook: the rows of the CSV file, and a sheet with the points of each curve."""
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    sheet.title = "answers"
+    for row in csv.reader(io.StringIO(csv_of(answers))):
+        sheet.append([_number_or_text(cell) for cell in row])
+    for number, answer in enumerate(answers, start=1):
+        # Excel allows 31 signs, and some not at all.
+        title = "".join("_" if sign in r"[]:*?/\'" else sign for sign in answer.curve.name)
+        sheet = book.create_sheet(f"{number} {title}"[:31])
+        sheet.append(["test", "strain [-]", "stress [MPa]", f"{_title(answer)} [MPa]"])
+        for test, fitted in _tests_of(answer):
+            for strain, stress, law in zip(test.strain, test.stress_mpa, fitted, strict=True):
+                row = spreadsheet_row([test.name])
+                sheet.append([*row, float(strain), float(stress), float(law)])
+    stream = io.BytesIO()
+    book.save(stream)
+    return stream.getvalue()
+
+
+def picture_of(answer: Identification) -> bytes:
+    """The figure of `tfmat identify --plot_dir`, as PNG."""
+    from tfmat.report.figures import answer_figure, save_figure
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "answer.png"
+        save_figure(answer_figure(answer.picture()), path)
+        return path.read_bytes()
+
+
+def _number_or_text(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+# --------------------------------------------------------------------------------------------------
+# Figures, as options of ECharts.
+
+_COLOURS = ("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be185d", "#475569")
+
+
+def chart_of(answer: Identification) -> dict[str, Any]:
+    """The measured points and the law above each other, and what is between them, for each test."""
+    series: list[dict[str, Any]] = []
+    over_time = False
+    for number, (test, fitted) in enumerate(_tests_of(answer)):
+        by_time = test.time is not None and test.programme.name in ("relaxation", "creep")
+        over_time |= by_time
+        x = test.time if by_time and test.time is not None else test.strain
+        y = test.response
+        kept = _thinned(len(x))
+        colour = _COLOURS[number % len(_COLOURS)]
+        name = test.name if len(answer.curve.tests) > 1 else "measured"
+        law = f"{name}: law" if len(answer.curve.tests) > 1 else _title(answer)
+        series += [
+            {
+                "type": "scatter", "name": name, "data": _pairs(x, y, kept), "symbolSize": 4,
+                "color": colour, "large": True,
+            },
+            {
+                "type": "line", "name": law, "data": _pairs(x, fitted, kept), "showSymbol": False,
+                "color": "#111827" if name == "measured" else colour, "lineStyle": {"width": 2},
+            },
+            {
+                "type": "line", "name": f"{name}: residual", "data": _pairs(x, y - fitted, kept),
+                "xAxisIndex": 1, "yAxisIndex": 1, "showSymbol": False, "color": colour,
+                "lineStyle": {"width": 1},
+            },
+        ]  # fmt: skip
+    strains = {test.programme.drives for test in answer.curve.tests} == {"stress"}
+    axis = {"type": "value", "scale": True, "nameLocation": "middle"}
+    below = "time [s]" if over_time else "strain [-]"
+    across = {**axis, "nameGap": 26}
+    up = {**axis, "nameGap": 48}
+    return {
+        "animation": False,
+        "tooltip": {"trigger": "axis"},
+        "legend": {"type": "scroll", "top": 4, "data": [s["name"] for s in series if "residual" not in s["name"]]},
+        "grid": [
+            {"left": 66, "right": 16, "top": 36, "height": "56%"},
+            {"left": 66, "right": 16, "bottom": 44, "height": "17%"},
+        ],
+        "xAxis": [{**across, "gridIndex": 0}, {**across, "gridIndex": 1, "name": below}],
+        "yAxis": [
+            {**up, "gridIndex": 0, "name": "strain [-]" if strains else "stress [MPa]"},
+            {**up, "gridIndex": 1, "name": "residual", "splitNumber": 2},
+        ],
+        "dataZoom": [{"type": "inside", "xAxisIndex": [0, 1]}],
+        "toolbox": {"feature": {"dataZoom": {}, "restore": {}}, "right": 12},
+        "series": series,
+    }  # fmt: skip
+
+
+def comparison_chart(answers: Sequence[Identification]) -> dict[str, Any]:
+    """The measured points of all curves in one figure."""
+    chart = chart_of(answers[0])
+    series = [
+        {
+            "type": "line", "name": answer.curve.name, "showSymbol": False,
+            "color": _COLOURS[number % len(_COLOURS)],
+            "data": _pairs(test.strain, test.stress_mpa, _thinned(len(test.strain))),
+        }
+        for number, answer in enumerate(answers)
+        for test in answer.curve.tests
+    ]  # fmt: skip
+    return {
+        **{key: chart[key] for key in ("animation", "tooltip", "toolbox")},
+        "legend": {"type": "scroll", "top": 4},
+        "grid": {"left": 66, "right": 16, "top": 36, "bottom": 48},
+        "xAxis": {**chart["xAxis"][1], "gridIndex": 0, "name": "strain [-]"},
+        "yAxis": {**chart["yAxis"][0], "name": "stress [MPa]"},
+        "series": series,
+    }
+
+
+def _tests_of(answer: Identification) -> Iterator[tuple[MeasuredTest, np.ndarray]]:
+    """Each test with the response of the law."""
+    fitted = answer.resimulated_mpa
+    assert fitted is not None
+    yield from zip(answer.curve.tests, answer.curve.split(np.asarray(fitted)), strict=True)
+
+
+def _title(answer: Identification) -> str:
+    return answer.law.title if answer.law else "law"
+
+
+def _thinned(count: int) -> np.ndarray:
+    """The points that are drawn of so many."""
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(int))
+
+
+def _pairs(x: np.ndarray, y: np.ndarray, kept: np.ndarray) -> list[list[float]]:
+    return [[float(f"{a:.6g}"), float(f"{b:.6g}")] for a, b in zip(x[kept], y[kept], strict=True)]
+
+
+# --------------------------------------------------------------------------------------------------
+# The page.
+
+_HEADER = "tfmat: parameters of material laws from measured tests"
+_NAMES = {
+    "strain_column": "strain column",
+    "stress_column": "stress or load column",
+    "strain_unit": "unit of the strain or displacement",
+    "stress_unit": "unit of the stress or load",
+    "strain_measure": "strain measure",
+    "stress_measure": "stress measure",
+    "decimal": "decimal mark",
+}
+_CHOICES: dict[str, dict[str, str]] = {
+    name: dict(zip(choices, choices, strict=True))
+    for name, choices in {
+        "strain_unit": [*UNITS["strain"], *UNITS["displacement"]],
+        "stress_unit": [*UNITS["stress"], *UNITS["load"]],
+        "strain_measure": ["engineering", "true"],
+        "stress_measure": ["engineering", "true"],
+        "decimal": ["point", "comma"],
+    }.items()
+}
+# One fit at a time for all pages: two would only wait for each other's processors.
+_turn = asyncio.Lock()
+
+
+class Page:
+    """One tab of the browser."""
+
+    def __init__(self, folder: str) -> None:
+        from nicegui import ui
+
+        self.ui, self.work = ui, Work(folder)
+        self.curve, self.law, self.round = "", "", 0
+        self.progress: tuple[int, int] | None = None
+        ui.page_title("tfmat")
+        ui.context.client.on_delete(self.work.close)
+        with ui.header().classes("items-center bg-slate-800 py-2"):
+            ui.label(_HEADER).classes("text-lg")
+        self.file_list = ui.refreshable(self._file_list)
+        self.state = ui.refreshable(self._state)
+        self.verdict = ui.refreshable(self._verdict)
+        self.parameters = ui.refreshable(self._parameters)
+        self.comparison = ui.refreshable(self._comparison)
+        with ui.element("div").classes("grid grid-cols-1 md:grid-cols-[22rem_1fr] gap-4 w-full"):
+            with ui.column().classes("w-full min-w-0"):
+                self.upload = (
+                    ui.upload(
+                        multiple=True,
+                        auto_upload=True,
+                        max_file_size=MOST_BYTES,
+                        on_multi_upload=self.receive,
+                        on_rejected=self.reject,
+                        label="Drop the files of your tests here, or press +",
+                    )
+                    .props("flat bordered accept='.csv,.txt,.tsv,.dat,.asc,.xlsx,.xlsm,.xls,.ods'")
+                    .classes("w-full")
+                )
+                ui.label("Nothing leaves this computer.").classes("text-xs text-slate-500")
+                self.choices()
+                self.file_list()
+            with ui.column().classes("w-full min-w-0"):
+                self.state()
+                self.view = ui.toggle(
+                    ["One curve", "Compare and pool"],
+                    value="One curve",
+                    on_change=lambda: self.show(),
+                ).props("no-caps")
+                # Figures are made once and change: one that goes before it is drawn is an error of ECharts.
+                with ui.column().classes("w-full") as self.one:
+                    self.verdict()
+                    self.chart = ui.echart({}).classes("w-full h-[28rem]")
+                    self.parameters()
+                with ui.column().classes("w-full") as self.all:
+                    self.overlay = ui.echart({}).classes("w-full h-[24rem]")
+                    self.comparison()
+        self.show()
+
+    # Each of these draws a part of the page, and is called again where that part changes.
+
+    def choices(self) -> None:
+        """Menus for the kind of test and the laws that are fitted."""
+        titles = {kind.title: kind for kind in KINDS}
+
+        async def choose(kind: str) -> None:
+            self.work.choose(titles[kind])
+            laws.set_options({law: LAWS[law]().title for law in titles[kind].laws})
+            laws.value = list(titles[kind].laws)
+            self.file_list.refresh()
+            await self.fit()
+
+        async def take(chosen: list[str]) -> None:
+            if chosen != self.work.laws:
+                self.work.laws = [law for law in self.work.kind.laws if law in chosen]
+                await self.fit()
+
+        self.ui.select(
+            list(titles), value=KINDS[0].title, label="What was tested", on_change=lambda e: choose(e.value)
+        ).classes("w-full")  # fmt: skip
+        laws = (
+            self.ui.select(
+                {law: LAWS[law]().title for law in KINDS[0].laws},
+                value=list(KINDS[0].laws),
+                multiple=True,
+                label="Laws: all that fit the test, ranked",
+                on_change=lambda e: take(e.value),
+            )
+            .props("use-chips")
+            .classes("w-full")
+        )
+
+        async def know(event: Any) -> None:
+            try:
+                known = known_parameters([event.sender.value] if event.sender.value else [])
+            except InputError as error:
+                self.ui.notify(str(error), type="negative", multi_line=True)
+                return
+            if known != self.work.known:
+                self.work.known = known
+                await self.fit()
+
+        self.ui.input("known values, such as E=193000").classes("w-full").on("blur", know)
+
+    def _file_list(self) -> None:
+        for name, file in self.work.files.items():
+            with self.ui.card().classes("w-full p-2 gap-1"):
+                with self.ui.row().classes("w-full items-center no-wrap"):
+                    self.ui.label(name).classes("grow break-all")
+                    self.ui.button(
+                        icon="close", on_click=lambda name=name: self.remove(name)
+                    ).props(f"flat dense size=sm aria-label='take {_attribute(name)} away'")
+                wrong = file.error or next(
+                    (text for (of, _), text in self.work.errors.items() if of == name), ""
+                )
+                if wrong:
+                    self.ui.label(wrong).classes("text-red-700 text-sm break-words")
+                if not self.work.kind.takes_one_file:
+                    self._test_of(file)
+                if file.columns:
+                    self._reading_of(name, file)
+
+    def _test_of(self, file: File) -> None:
+        """The kind of a file's test, where all files are one material."""
+        self.ui.select(list(self.work.kind.tests), value=file.test, label="test").classes(
+            "w-full"
+        ).bind_value_to(file, "test").on_value_change(self.fit)
+        if any(test.startswith(("rate", "tension_at")) for test in self.work.kind.tests):
+            for name, unit in (("rate", "1/s"), ("temperature", "°C")):
+                self.ui.number(f"{name} [{unit}]", value=getattr(file, name)).classes(
+                    "w-full"
+                ).bind_value_to(file, name).on("blur", self.fit)
+
+    def _reading_of(self, name: str, file: File) -> None:
+        """Menus that say how a file is read."""
+        ui = self.ui
+        given = dict(file.options)
+        with ui.expansion("Columns and units").classes("w-full text-sm"):
+            for option, label in _NAMES.items():
+                columns = option.endswith("_column")
+                names: dict[Any, str] = {None: "as tfmat finds it"}
+                names |= dict(enumerate(file.columns, 1)) if columns else _CHOICES[option]
+                chosen = given.get(option)
+                ui.select(
+                    names,
+                    value=int(chosen) if columns and chosen else chosen,
+                    label=label,
+                    on_change=lambda e, option=option: given.update({option: e.value}),
+                ).classes("w-full").props("dense options-dense")
+            for option, label in (("area", "area [mm²]"), ("gauge_length", "gauge length [mm]")):
+                ui.number(
+                    label,
+                    value=given.get(option),
+                    on_change=lambda e, option=option: given.update({option: e.value}),
+                ).classes("w-full").props("dense")
+            everywhere = ui.checkbox("for all files", value=True)
+
+            async def read_again() -> None:
+                said = {key: value for key, value in given.items() if value is not None}
+                for key in ("strain_column", "stress_column"):
+                    if key in said:
+                        said[key] = str(said[key])
+                for each in self.work.files.values() if everywhere.value else [file]:
+                    each.options = dict(said)
+                await self.fit()
+
+            ui.button("Read again", on_click=read_again).props("dense")
+
+    def _state(self) -> None:
+        if self.progress is not None:
+            done, total = self.progress
+            self.ui.label(f"fitting: {done} of {total}").classes("text-sm")
+            self.ui.linear_progress(done / max(total, 1), show_value=False).classes("w-full")
+
+    def show(self) -> None:
+        """Draws the answers anew."""
+        answers = self.work.answers
+        several = self.view.value != "One curve" and len(answers) > 1
+        common = self.work.best() if several else []
+        self.view.set_visibility(len(answers) > 1)
+        self.one.set_visibility(not several)
+        self.all.set_visibility(several)
+        self.chart.set_visibility(bool(answers))
+        self.overlay.set_visibility(bool(common))
+        if several:
+            self.comparison.refresh(common)
+        else:
+            self.verdict.refresh()
+            self.parameters.refresh()
+        drawn = self.overlay if several else self.chart
+        drawn.options.clear()
+        if common:
+            drawn.options.update(comparison_chart(common))
+        elif answers and not several:
+            drawn.options.update(chart_of(self.shown))
+        drawn.update()
+
+    @property
+    def shown(self) -> Identification:
+        """The answer of the curve and the law that are looked at."""
+        answers = self.work.answers
+        self.curve = self.curve if self.curve in answers else next(iter(answers))
+        found, ranking = answers[self.curve], self.work.ranking(self.curve)
+        law = self.law if self.law in found else ranking[0].law if ranking else next(iter(found))
+        return found[law]
+
+    def _verdict(self) -> None:
+        """The curve, its laws, and whether the answer may be used."""
+        ui, answers = self.ui, self.work.answers
+        if not answers:
+            if not self.progress:
+                ui.label(
+                    "Drop one file or many: text from a machine, CSV or Excel. The curve, the parameters with their "
+                    "intervals, and what speaks against them appear here."
+                ).classes("text-slate-600")
+            return
+        answer = self.shown
+        law, ranking = answer.law.name if answer.law else "", self.work.ranking(self.curve)
+        if len(answers) > 1:
+            ui.select(
+                list(answers), value=self.curve, label="curve", on_change=self.look_at
+            ).classes("w-full")
+        if len(ranking) > 1:
+            rows = [
+                {
+                    "law": each.law,
+                    "title": LAWS[each.law]().title,
+                    "error": f"{each.rmse_percent:.2f} %",
+                    "evidence": "best" if place == 0 else f"{each.evidence:.0f}",
+                    "verdict": "do not use"
+                    if each.do_not_use
+                    else "as good"
+                    if place and each.near_tie
+                    else "",
+                    "shown": "●" if each.law == law else "",
+                }
+                for place, each in enumerate(ranking)
+            ]
+            self._table(
+                {
+                    "shown": "",
+                    "title": "law",
+                    "error": "error",
+                    "evidence": "evidence",
+                    "verdict": "",
+                },
+                rows,
+            ).on("rowClick", lambda e: self.show_law(e.args[1]["law"]))
+            ui.label(
+                "Press a law to see it. Evidence is twice the logarithm of the likelihoods' ratio to the first law, "
+                f"less the price of more parameters; laws within {EVIDENCE:g} are as good."
+            ).classes("text-xs text-slate-500")
+        if answer.do_not_use:
+            with ui.card().classes("w-full bg-red-50 border border-red-700 p-3"):
+                ui.label(f"DO NOT USE THIS ANSWER: {', '.join(answer.do_not_use)}").classes(
+                    "text-red-800 font-bold"
+                )
+                ui.label(
+                    "The numbers below are the best that this law and these points give, and they would mislead a "
+                    "simulation. The warnings say why, and what to do."
+                ).classes("text-sm")
+
+    def _parameters(self) -> None:
+        """The parameters, what speaks against them, and files to download."""
+        if not self.work.answers:
+            return
+        ui, answer = self.ui, self.shown
+        self._values(answer)
+        self._downloads([answer], card=True)
+        with ui.expansion("What was done to the points").classes("w-full text-sm"):
+            for step in answer.curve.steps:
+                ui.label(f"· {step}").classes("text-xs break-words")
+
+    def _comparison(self, answers: Sequence[Identification] = ()) -> None:
+        """All curves beside each other, and what they say together."""
+        ui = self.ui
+        if not answers:
+            ui.label("No law has an answer for all curves.")
+            return
+        ui.label(f"{_title(answers[0])}, the best law for all curves together").classes("text-lg")
+        try:
+            pooled = tfmat.pool(answers)
+        except InputError as error:
+            pooled = []
+            ui.label(str(error)).classes("text-amber-800 text-sm")
+        names = list(answers[0].parameters)
+        rows = [
+            {
+                "curve": answer.curve.name,
+                **{name: format_value(answer.parameters[name].value) for name in names},
+                "use": "NO" if answer.do_not_use else "yes",
+            }
+            for answer in [*answers, *pooled]
+        ]
+        units = {n: with_unit(n, answers[0].parameters[n].unit) for n in names}
+        self._table({"curve": "curve", **units, "use": "use"}, rows)
+        for answer in pooled:
+            ui.label(f"{answer.curve.name}, as one material").classes("font-bold")
+            self._values(answer)
+        self._downloads([*answers, *pooled], card=False)
+
+    def _values(self, answer: Identification) -> None:
+        """The parameters, and what speaks against them."""
+        titles = {
+            "name": "parameter",
+            "value": "value",
+            "interval": "95 % interval",
+            "unit": "unit",
+        }
+        self._table(titles, [_row_of(name, value) for name, value in answer.parameters.items()])
+        said = ["; ".join(filter(None, (each.text, each.advice))) for each in answer.warnings]
+        for text in said:
+            self.ui.label(f"⚠ {text}").classes("text-amber-800 text-sm break-words")
+        if "--" in "".join(said):
+            self.ui.label(
+                "Names such as --stress_unit are flags of the command; here the menus under Columns and units, and "
+                "the known values, say the same."
+            ).classes("text-xs text-slate-500")
+
+    def _table(self, titles: Mapping[str, str], rows: list[dict[str, Any]]) -> Any:
+        columns = [
+            {"name": name, "label": title, "field": name, "align": "left"}
+            for name, title in titles.items()
+        ]
+        table = self.ui.table(columns=columns, rows=rows, pagination=0).classes("w-full")
+        return table.props("dense flat bordered hide-pagination")
+
+    def _downloads(self, answers: Sequence[Identification], card: bool) -> None:
+        ui = self.ui
+        stem = answers[0].curve.name if len(answers) == 1 else "answers"
+
+        def offer(label: str, suffix: str, make: Callable[[], str | bytes]) -> None:
+            def load() -> None:
+                try:
+                    made = make()
+                except TfmatError as error:
+                    ui.notify(str(error), type="warning", multi_line=True)
+                    return
+                content = made.encode() if isinstance(made, str) else made
+                ui.download(content, f"{pathlib.Path(stem).stem}{suffix}")
+
+            ui.button(label, on_click=load).props("dense outline no-caps")
+
+        with ui.row().classes("w-full items-center gap-2"):
+            if card:
+                for name, solver in SOLVERS.items():
+                    offer(
+                        f"{solver.title} card",
+                        f".{name}.{solver.suffix}",
+                        functools.partial(answers[0].card, name),
+                    )
+                offer("Figure", ".png", lambda: picture_of(answers[0]))
+            offer("JSON", ".json", lambda: json_of(answers))
+            offer("CSV", ".csv", lambda: csv_of(answers))
+            offer("Excel", ".xlsx", lambda: excel_of(answers))
+
+    # The user does something.
+
+    async def receive(self, event: Any) -> None:
+        """Files came."""
+        from nicegui import run
+
+        for each in event.files:
+            try:
+                path = self.work.place(each.name)
+            except InputError as error:
+                self.ui.notify(str(error), type="negative", multi_line=True)
+                break
+            await each.save(path)
+            await run.io_bound(self.work.add, path)
+        self.upload.reset()
+        self.file_list.refresh()
+        await self.fit()
+
+    def reject(self) -> None:
+        """The browser keeps a file back."""
+        self.ui.notify(
+            f"a file was refused: give text, CSV or Excel of at most {MOST_BYTES // 1_000_000} MB",
+            type="negative",
+        )
+
+    async def remove(self, name: str) -> None:
+        """A file is taken away."""
+        self.work.remove(name)
+        self.file_list.refresh()
+        await self.fit()
+
+    def look_at(self, event: Any) -> None:
+        """Another curve is shown."""
+        self.curve = event.value
+        self.show()
+
+    def show_law(self, law: str) -> None:
+        """Another law is shown."""
+        self.law = law
+        self.show()
+
+    async def fit(self) -> None:
+        """Fits everything anew; a later change ends it."""
+        from nicegui import run
+
+        self.round += 1
+        mine = self.round
+        self.work.answers.clear()
+        self.work.errors.clear()
+        jobs = self.work.jobs()
+        drawn = 0.0
+        for done, (file, law, identify) in enumerate(jobs):
+            self.progress = (done, len(jobs))
+            self.state.refresh()
+            async with _turn:
+                if self.round != mine:
+                    return
+                found = await run.io_bound(_found_or_why, identify)
+            if self.round != mine or found is None:
+                return
+            self.work.take(file, law, found)
+            now = asyncio.get_running_loop().time()
+            if now - drawn > 1.0:
+                self.show()
+                drawn = now
+        self.progress = None
+        self.state.refresh()
+        self.file_list.refresh()
+        self.show()
+
+
+def _row_of(name: str, value: Value) -> dict[str, str]:
+    """A parameter as texts."""
+    interval = "given" if value.fixed else "not known"
+    if value.ci95 is not None:
+        interval = " to ".join(map(format_value, value.ci95))
+    return {
+        "name": name,
+        "value": format_value(value.value),
+        "interval": interval,
+        "unit": format_unit(value.unit),
+    }
+
+
+def _found_or_why(identify: Callable[[], list[Identification]]) -> list[Identification] | str:
+    try:
+        return identify()
+    except TfmatError as error:
+        return str(error)
+
+
+def _attribute(text: str) -> str:
+    return text.replace("'", "").replace('"', "")
+
+
+# --------------------------------------------------------------------------------------------------
+# The server.
+
+
+class OnlyThisMachine:
+    """Refuses what another site's page sends, or a name that somebody else pointed here (an ASGI middleware)."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+        """As ASGI asks."""
+        if scope["type"] in ("http", "websocket"):
+            headers = {key.lower(): value.decode("latin-1") for key, value in scope["headers"]}
+            host, origin = headers.get(b"host", ""), headers.get(b"origin")
+            name = host.rpartition(":")[0] or host
+            if name not in ("127.0.0.1", "localhost") or origin not in (None, f"http://{host}"):
+                if scope["type"] == "websocket":
+                    await send({"type": "websocket.close", "code": 1008})
+                    return
+                await send({"type": "http.response.start", "status": 403, "headers": []})
+                await send({"type": "http.response.body", "body": b"only pages of this server\n"})
+                return
+        await self.app(scope, receive, send)
+
+
+@command(
+    {
+        "page": (
+            whole("port", 0, "port of this machine; 0: a free one", 0),
+            switch("browser", True, "open the page in the browser"),
+        )
+    },
+    no_argument="drop files on the page",
+    shows_config=False,
+)
+def app(flag_values: FlagValues, arguments: list[str]) -> int:
+    """A page to drop files on: curves, parameters with intervals, warnings, cards. For people without a
+    shell.
+
+      tfmat app
+      tfmat app --port=8050 --nobrowser
+
+    The page is served on this machine alone, at an address that nobody can guess. Files are kept in a
+    temporary folder and deleted with the page. Ctrl-C ends it. On a machine far away, forward the port:
+    ssh -L 8050:localhost:8050 MACHINE, and open the printed address here.
+
+    The page needs NiceGUI: pip install 'tfmat[app]'.
+    """
+    try:
+        import fastapi
+        import uvicorn
+        from nicegui import ui
+    except ImportError as error:
+        raise InputError(
+            "the page needs NiceGUI; pip install 'tfmat[app]', or in a clone .venv/bin/pip install --editable '.[app]'"
+        ) from error
+    try:
+        listening = socket.create_server(("127.0.0.1", flag_values.port))
+    except OSError as error:
+        raise InputError(
+            f"port {flag_values.port} cannot be had: {error.strerror}; give another one, or leave --port out"
+        ) from error
+    path = f"/{secrets.token_urlsafe(12)}"
+    address = f"http://localhost:{listening.getsockname()[1]}{path}"
+    server = fastapi.FastAPI(openapi_url=None)
+    server.add_middleware(OnlyThisMachine)
+
+    files = tempfile.TemporaryDirectory(prefix="tfmat-app-")
+
+    @ui.page(path)
+    def page() -> None:
+        Page(files.name)
+
+    ui.run_with(server, title="tfmat", show_welcome_message=False, reconnect_timeout=30.0)
+    print(f"tfmat: the page is at {address}\ntfmat: Ctrl-C ends it", flush=True)
+    if flag_values.browser:
+        threading.Timer(1.0, webbrowser.open, [address]).start()
+    with files, contextlib.suppress(KeyboardInterrupt, Interrupted):
+        uvicorn.Server(uvicorn.Config(server, log_level="error")).run(sockets=[listening])
+    return 0

@@ -1,0 +1,325 @@
+"""The page of `tfmat app`: what it does without a browser, and a real server with a real browser."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import openpyxl
+import pytest
+import scipy.stats
+
+import tfmat
+from tfmat.cli import app as module
+from tfmat.cli.app import KINDS, Work
+from tfmat.errors import InputError
+from tfmat.identification.ranking import rank
+from tfmat.materials.registry import LAWS
+from tfmat_tests.report.browser import open_chromium
+
+EXAMPLE = pathlib.Path(tfmat.__file__).parent / "examples"
+VOCE = EXAMPLE / "voce_simulated_E_200000_sigma0_300_Q_250_b_12.csv"
+# PATIENCE: seconds for what takes one on an idle machine.
+PATIENCE = 120
+
+
+def add(work, name, content):
+    path = work.place(name)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return work.add(path)
+
+
+def fit(work):
+    for file, law, identify in work.jobs():
+        work.take(file, law, module._found_or_why(identify))
+
+
+@pytest.fixture
+def work(tmp_path):
+    work = Work(str(tmp_path))
+    yield work
+    work.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_law_is_for_one_kind_of_test():
+    assert sorted(law for kind in KINDS for law in kind.laws) == sorted(LAWS)
+
+
+def test_page_answers_as_the_library_does_and_ranks_the_laws(work):
+    add(work, "specimen 1.csv", VOCE.read_bytes())
+    fit(work)
+    assert work.errors == {}
+    ((name, found),) = work.answers.items()
+    (expected,) = tfmat.identify(str(work.folder / "specimen 1.csv"), law="voce")
+    assert found["voce"].to_json() == expected.to_json()
+    assert [each.law for each in work.ranking(name)][:2] == ["voce", "swift"]
+    assert json.loads(module.json_of([found["voce"]]))[0]["parameters"] == {
+        key: value.to_json() for key, value in expected.parameters.items()
+    }
+
+
+def test_known_values_hold_for_the_laws_that_have_them(work):
+    add(work, "a.csv", VOCE.read_bytes())
+    work.laws, work.known = ["voce", "swift"], {"E": 190000.0, "b": 11.0}
+    fit(work)
+    (found,) = work.answers.values()
+    fixed = {law: [n for n, v in found[law].parameters.items() if v.fixed] for law in found}
+    assert fixed == {"voce": ["E", "b"], "swift": ["E"]}
+
+
+def test_evidence_is_the_ratio_of_the_likelihoods_less_the_price_of_parameters(work):
+    """Against scipy's normal density at the noise that is likeliest, and Schwarz's price."""
+    add(work, "a.csv", VOCE.read_bytes())
+    work.laws = ["voce", "hollomon"]
+    fit(work)
+    (found,) = work.answers.values()
+    scores = {}
+    for law, answer in found.items():
+        residual = answer.curve.stress_mpa - answer.resimulated_mpa
+        noise = np.sqrt(np.mean(residual**2))
+        likelihood = scipy.stats.norm.logpdf(residual, scale=noise).sum()
+        scores[law] = 2 * likelihood - len(answer.parameters) * np.log(len(residual))
+    first, second = rank(found)
+    assert (first.law, first.evidence, first.near_tie) == ("voce", 0.0, True)
+    assert (second.law, second.near_tie) == ("hollomon", False)
+    np.testing.assert_allclose(second.evidence, scores["hollomon"] - scores["voce"], rtol=1e-6)
+
+
+def test_workbook_holds_the_values_and_the_points(work):
+    add(work, "a.csv", VOCE.read_bytes())
+    work.laws = ["voce"]
+    fit(work)
+    ((_, found),) = work.answers.items()
+    answer = found["voce"]
+    path = work.folder / "answers.xlsx"
+    path.write_bytes(module.excel_of([answer]))
+    book = openpyxl.load_workbook(path)
+    header, row = (list(cells) for cells in book["answers"].values)
+    assert row[header.index("E [MPa]")] == pytest.approx(answer.parameters["E"].value, rel=1e-5)
+    points = np.array([row[1:] for row in book.worksheets[1].iter_rows(2, values_only=True)])
+    np.testing.assert_allclose(points[:, 1], answer.curve.stress_mpa)
+    np.testing.assert_allclose(points[:, 2], answer.resimulated_mpa)
+    assert module.picture_of(answer).startswith(b"\x89PNG")
+
+
+def test_files_of_several_tests_are_one_material(work):
+    """Rubber after Treloar's closed forms of the neo-Hookean law, G = 0.4 MPa (Physics of Rubber Elasticity, 1975)."""
+    stretch = np.linspace(1.0, 1.8, 60)
+    powers = {"uniaxial": -2, "equibiaxial": -5, "planar": -3}
+    noise = np.random.default_rng(1)
+    work.choose(next(kind for kind in KINDS if kind.title == "rubber"))
+    for test, power in powers.items():
+        stress = 0.4 * (stretch - stretch**power) + 1e-3 * noise.standard_normal(60)
+        rows = (f"{e:.6f},{s:.6f}\n" for e, s in zip(stretch - 1.0, stress, strict=True))
+        add(work, f"lab 3 {test}.csv", "strain [-],stress [MPa]\n" + "".join(rows))
+    assert [file.test for file in work.files.values()] == list(powers)
+    work.laws = ["neo_hooke"]
+    fit(work)
+    assert work.errors == {}
+    (found,) = work.answers.values()
+    answer = found["neo_hooke"]
+    assert [test.programme.name for test in answer.curve.tests] == list(powers)
+    ((_, modulus),) = answer.parameters.items()
+    assert modulus.value == pytest.approx(0.4, rel=0.01)
+    assert len(module.chart_of(answer)["series"]) == 3 * len(powers)
+
+
+@pytest.mark.parametrize("name", ["../../a.csv", "/etc/a.csv", "C:\\lab\\a.csv", "a.csv"])
+def test_names_from_a_browser_stay_in_the_folder(work, name):
+    assert work.place(name) == work.folder / "a.csv"
+
+
+def test_too_much_is_refused(work, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(module, "MOST_FILES", 1)
+    assert "more than" in add(work, "a.csv", VOCE.read_bytes()).error
+    assert work.jobs() == []
+    with pytest.raises(InputError, match="take some away"):
+        work.place("b.csv")
+
+
+# --------------------------------------------------------------------------------------------------
+# A server and a browser.
+
+
+@contextlib.contextmanager
+def served(folder):
+    """The address of a page; the server ends in order."""
+    command = [sys.executable, "-P", "-m", "tfmat", "app", "--nobrowser"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}
+    ) as process:
+        try:
+            assert process.stdout is not None
+            match = re.search(r"http://\S+", process.stdout.readline())
+            assert match is not None
+            yield match[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 0
+            assert list(folder.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("page")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, address):
+    """An open page that asks nobody else for anything, and complains of nothing."""
+    with contextlib.closing(new_page(browser, address)) as page:
+        yield page
+        assert page.complaints == []
+        assert {re.match(r"\w+://[^/]*", each)[0] for each in page.asked} <= {
+            re.match(r"http://[^/]*", address)[0],
+            *(each for each in page.asked if each.startswith(("data:", "blob:"))),
+        }
+
+
+def new_page(browser, address, width=1280):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.complaints, page.asked = [], []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.set_default_timeout(PATIENCE * 1000)
+    page.goto(address)
+    page.get_by_text("Nothing leaves this computer").wait_for()
+    return page
+
+
+def drop(page, *files):
+    """Files as (name, content), or paths; waits until all is fitted."""
+    page.set_input_files(
+        "input[type=file]",
+        [
+            {"name": each[0], "mimeType": "text/csv", "buffer": each[1].encode()}
+            if isinstance(each, tuple)
+            else str(each)
+            for each in files
+        ],
+    )
+    wait(page)
+
+
+def wait(page):
+    page.get_by_text("fitting:").wait_for()
+    page.get_by_text("fitting:").wait_for(state="detached")
+
+
+def only(page, law):
+    """Fits this law alone."""
+    page.get_by_label("Laws").click()
+    for title in ("Swift 1952", "Ludwik 1909", "Hollomon 1945", "Ramberg–Osgood 1943", "Voce 1948"):
+        if title != law:
+            page.get_by_role("option", name=title).click()
+    page.keyboard.press("Escape")
+
+
+def value_of(page, name):
+    """The text of a parameter's value."""
+    row = page.locator("tr", has=page.get_by_role("cell", name=name, exact=True))
+    return row.locator("td").nth(1).inner_text()
+
+
+def test_from_a_file_to_a_card(page, tmp_path):
+    only(page, "Voce 1948")
+    drop(page, VOCE)
+    (answer,) = tfmat.identify(str(VOCE), law="voce")
+    assert value_of(page, "sigma0") == f"{answer.parameters['sigma0'].value:.1f}"
+    page.locator("canvas").wait_for()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Abaqus card").click()
+    card = pathlib.Path(download.value.path()).read_text()
+    assert download.value.suggested_filename.endswith(".inp")
+    assert [line for line in card.splitlines() if not line.startswith("**")] == [
+        line for line in answer.card("abaqus").splitlines() if not line.startswith("**")
+    ]
+
+
+def test_a_unit_is_corrected_by_a_menu(page):
+    only(page, "Voce 1948")
+    rows = VOCE.read_text().splitlines()
+    points = [line.split(",") for line in rows if re.match(r"[\d.-]+(e-?\d+)?,", line)]
+    ksi = "".join(f"{e},{float(s) / 6.894757:.6f}\n" for e, s in points)
+    drop(page, ("us.csv", "strain [-],stress [MPa]\n" + ksi))
+    assert float(value_of(page, "sigma0")) == pytest.approx(300 / 6.894757, rel=0.02)
+    page.get_by_role("button", name="Columns and units").click()
+    page.get_by_label("unit of the stress or load").click()
+    page.get_by_role("option", name="ksi", exact=True).click()
+    page.get_by_role("button", name="Read again").click()
+    wait(page)
+    assert float(value_of(page, "sigma0")) == pytest.approx(300, rel=0.02)
+
+
+def test_twenty_files_are_compared_and_a_damaged_one_is_named(page):
+    only(page, "Voce 1948")
+    text = VOCE.read_text()
+    drop(
+        page, *((f"specimen_{i}.csv", text) for i in range(20)), ("bad.csv", "strain,stress\n1,x\n")
+    )
+    page.get_by_text("it has 0 points; a curve needs at least 10").wait_for()
+    page.get_by_role("button", name="Compare and pool").click()
+    page.get_by_role("cell", name="specimen_19").wait_for()
+    page.get_by_text("as one material").wait_for()
+
+
+def test_two_tabs_know_nothing_of_each_other(page, browser, address):
+    only(page, "Voce 1948")
+    with contextlib.closing(new_page(browser, address)) as other:
+        drop(page, VOCE)
+        assert page.get_by_text(VOCE.name).count() == 1
+        assert other.get_by_text(VOCE.name).count() == 0
+        other.get_by_text("Drop one file or many").wait_for()
+
+
+def test_page_fits_a_phone(browser, address):
+    with contextlib.closing(new_page(browser, address, width=390)) as page:
+        only(page, "Voce 1948")
+        drop(page, VOCE)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "evil.example:80"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"path": "/"}, 404),
+        ({"path": "/openapi.json"}, 404),
+    ],
+)
+def test_only_this_machine_and_only_who_knows_the_address_is_answered(address, headers, status):
+    _, host, path = re.match(r"(http)://([^/]+)(/.*)", address).groups()
+    connection = http.client.HTTPConnection(host, timeout=PATIENCE)
+    path = headers.get("path", path)
+    connection.request("GET", path, headers={k: v for k, v in headers.items() if k != "path"})
+    assert connection.getresponse().status == status
+
+
+def test_another_sites_socket_is_refused(address):
+    host = re.match(r"http://([^/]+)", address)[1]
+    connection = http.client.HTTPConnection(host, timeout=PATIENCE)
+    headers = {
+        "Origin": "http://evil.example", "Upgrade": "websocket", "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }  # fmt: skip
+    connection.request("GET", "/_nicegui_ws/socket.io/?EIO=4&transport=websocket", headers=headers)
+    assert connection.getresponse().status == 403
