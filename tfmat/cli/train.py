@@ -102,7 +102,7 @@ def train(flag_values: FlagValues, arguments: list[str]) -> int:
     if wants_slurm(flag_values):
         _submit_training(flag_values, config, workdir)
         return 0
-    from tfmat.workflow import main_job
+    from tfmat.workflow.job import main_job
 
     main_job(
         config,
@@ -117,7 +117,7 @@ def train(flag_values: FlagValues, arguments: list[str]) -> int:
 def _submit_training(flag_values: FlagValues, config: "Config", workdir: str) -> None:
     """The same training as a SLURM job, checked here as far as it can be."""
     from tfmat.launch.processes import Processes
-    from tfmat.workflow import plan_job
+    from tfmat.workflow.job import plan_job
 
     site = site_of_flags(flag_values)
     backend = flag_values.backend
@@ -408,7 +408,7 @@ def _lease(said: str) -> float:
 def _check_trials(flag_values: FlagValues, base: "Config") -> None:
     """Refuses what no trial could be run with, before there is one."""
     from tfmat.launch.processes import Processes
-    from tfmat.workflow import plan_job
+    from tfmat.workflow.job import plan_job
 
     if flag_values.trial_command:
         try:
@@ -518,7 +518,7 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.backends.options import BackendOptions, has_stages
     from tfmat.config import Settings
     from tfmat.records.simulation import RecordForm
-    from tfmat.workflow import curve_settings
+    from tfmat.workflow.job import curve_settings
 
     settings = Settings.of(config)
     options = BackendOptions.of_settings(settings)

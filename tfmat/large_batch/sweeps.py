@@ -69,7 +69,7 @@ def run_all(
         settings or data.
       Interrupted.
     """
-    from tfmat.workflow import plan_job
+    from tfmat.workflow.job import plan_job
 
     folder = make_folder(workdir)
     jobs = [
@@ -105,8 +105,7 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
       InputError: also where the largest batch is larger than the training set.
     """
     from tfmat.launch.runtime import prepare_tensorflow
-    from tfmat.workflow import curve_settings, make_dataset
-    from tfmat.workflow.job import curves_to_train, named_dataset
+    from tfmat.workflow.job import curve_settings, curves_to_train, make_dataset, named_dataset
 
     dataset = named_dataset(config, data_dir)
     if dataset is None:

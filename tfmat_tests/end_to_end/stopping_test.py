@@ -125,7 +125,7 @@ def test_killed_at_random_times(
 SECOND_CHECKPOINT: dict[str, Any] = {"die_on": ".step-*.tmp", "die_at": 3}
 
 
-def _interrupt_impatiently(programs: ForkServer, folder: pathlib.Path, pause: float) -> None:
+def _interrupt_impatiently(programs: ForkServer, folder: pathlib.Path) -> None:
     """Ctrl-C again and again: it leaves at once, saved or not."""
     how = {**SECOND_CHECKPOINT, "die_of": signal.SIGINT}
     program = programs.start(*SMALL_RUN, cwd=folder, **how)
@@ -133,7 +133,7 @@ def _interrupt_impatiently(programs: ForkServer, folder: pathlib.Path, pause: fl
     deadline = time.monotonic() + PATIENCE
     while program.running():
         program.kill(signal.SIGINT)
-        time.sleep(pause)
+        time.sleep(0.02)
         assert time.monotonic() < deadline
     ended = program.wait()
     # Not that of a run that came to its end.
@@ -146,7 +146,7 @@ def test_signals_while_training_and_what_may_change_on_the_way(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, refused: Refuse
 ) -> None:
     """One signal after the other stops the same run; the last process has other options that change no number."""
-    _interrupt_impatiently(programs, tmp_path, 0.02)
+    _interrupt_impatiently(programs, tmp_path)
     saved = []
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         ended = programs.run(*SMALL_RUN, cwd=tmp_path, **SECOND_CHECKPOINT, die_of=number)
@@ -180,15 +180,6 @@ def test_signals_while_training_and_what_may_change_on_the_way(
     for name in ("final.keras", "model.keras"):
         assert_same_weights(tmp_path / "run" / name, uninterrupted / name)
     assert metrics(tmp_path / "run") == metrics(uninterrupted)
-
-
-@pytest.mark.large
-def test_an_impatient_ctrl_c(
-    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    _interrupt_impatiently(programs, tmp_path, 0.3)
-    _finish(programs, tmp_path)
-    assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

@@ -29,7 +29,8 @@ from tfmat.identification.posterior import (
 from tfmat.identification.scores import COVERAGES, bayes_risk, coverage, posterior_scores
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve
-from tfmat.workflow import job, main_job
+from tfmat.workflow import job
+from tfmat.workflow.job import main_job
 
 
 def test_independent_gaussians_are_scipys_cut_to_the_ranges():

@@ -16,8 +16,8 @@ from tfmat.identification import side_by_side
 from tfmat.identification.identifier import Identifier
 from tfmat.networks import build_for
 from tfmat.networks.law_fit import LawFit
-from tfmat.workflow import job, main_job
-from tfmat.workflow.job import curve_settings, make_dataset, train
+from tfmat.workflow import job
+from tfmat.workflow.job import curve_settings, main_job, make_dataset, train
 
 
 def _config(**changes: str):
