@@ -183,7 +183,7 @@ def check_settings(environment: Mapping[str, str] = os.environ) -> None:
     """InputError for the first setting that is no number, or no word, where one is wanted; an empty one is none."""
     for name in SECONDS:
         seconds_setting(name, environment)
-    for names, is_valid, wanted in (
+    kinds: list[tuple[tuple[str, ...], Callable[[str], object], str]] = [
         (("HOROVOD_CYCLE_TIME",), _is_number, "a number, 0 or more"),
         (_COUNTS, re.compile("[0-9]{1,18}").fullmatch, "a whole number, 0 or more"),
         (_SWITCHES, re.compile("[01]").fullmatch, "0 or 1"),
@@ -196,7 +196,8 @@ def check_settings(environment: Mapping[str, str] = os.environ) -> None:
             ((name,), re.compile("|".join(words), re.IGNORECASE).fullmatch, ", ".join(words))
             for name, words in _WORDS.items()
         ),
-    ):
+    ]
+    for names, is_valid, wanted in kinds:
         for name in names:
             text = environment.get(name, "")
             if text and not is_valid(text):
