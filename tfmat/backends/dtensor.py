@@ -397,16 +397,9 @@ class MeshSteps:
         self._single = {kind: tf.function(step, autograph=False) for kind, step in steps.items()}
         self._loops = {kind: _each_batch(step, capacity, num_sums) for kind, step in steps.items()}
 
-    def run(
-        self,
-        kind: str,
-        data: Any,
-        indices: np.ndarray,
-        weights: np.ndarray,
-        num_examples: np.ndarray,
-    ) -> np.ndarray:
+    def run(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
         """Does as `Backend.train`, with data on the mesh and a batch that its axis divides."""
-        block = indices, weights, num_examples
+        indices, _, num_examples = block
         # A step without examples would end the loop's block.
         long = min(len(indices), self._capacity) > 1 and num_examples.all()
         loop = long and self._has_loop(kind, data, block)
@@ -737,15 +730,9 @@ class DTensorBackend(Backend):
         processes = self.collectives.gather(held)
         return {part: [count for other in processes for count in other[part]] for part in held}
 
-    def _run(
-        self,
-        kind: str,
-        data: Any,
-        indices: np.ndarray,
-        weights: np.ndarray,
-        num_examples: np.ndarray,
-    ) -> np.ndarray:
+    def _run(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
         """A batch that does not divide over the batch axis is filled up with examples of weight zero."""
+        indices, weights, num_examples = block
         padding = ((0, 0), (0, self._missing(indices.shape[1])))
         with self._refusals_told(), self.collectives.losses_told():
             return self._steps.run(

@@ -358,6 +358,7 @@ class SingleBackend(Backend):
     name = "single"
     # Whether examples of a batch change each other's results, once that was tried.
     _coupled: bool | None = None
+    _rounds: EveryStep = EveryStep()
 
     def time_steps(self, one_call_in: int = 1) -> None:
         check(Asked(self.name, self.options, {"profile": True}))
@@ -526,17 +527,11 @@ class SingleBackend(Backend):
             check_coupling(what, f"accumulate={self.options.accumulate} takes the batch in parts")
         self._coupled = what is not None
 
-    def _run(
-        self,
-        steps: Any,
-        data: Any,
-        indices: np.ndarray,
-        weights: np.ndarray,
-        num_examples: np.ndarray,
-    ) -> Any:
+    def _run(self, steps: Any, data: Any, *block: np.ndarray) -> Any:
         """Runs `steps`; without the padding of partial batches where it would change the results."""
         if not self._coupled:
-            return self._run_batches(steps, data, indices, weights, num_examples)
+            return self._run_batches(steps, data, *block)
+        indices, weights, num_examples = block
         counts = num_examples.astype(int)
         cuts = [0, *(np.flatnonzero(np.diff(counts)) + 1), len(counts)]
         results = [
@@ -551,21 +546,14 @@ class SingleBackend(Backend):
         ]
         return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *results)
 
-    def _run_batches(
-        self,
-        steps: Any,
-        data: Any,
-        indices: np.ndarray,
-        weights: np.ndarray,
-        num_examples: np.ndarray,
-    ) -> Any:
+    def _run_batches(self, steps: Any, data: Any, *block: np.ndarray) -> Any:
         """Runs `steps`, compiled once for each kind of rows and width of batch, whatever the number of steps."""
-        width = indices.shape[1]
+        width = block[0].shape[1]
         key = (steps.__name__, width, str(tf.nest.map_structure(row_spec, data)))
         if key not in self._functions:
             self._functions[key] = compiled(steps, data, [None, width])
         with self.collectives.losses_told():
-            results = self._functions[key](data, indices, weights, num_examples)
+            results = self._functions[key](data, *block)
             return tf.nest.map_structure(lambda result: result.numpy(), results)
 
     def _train_steps(

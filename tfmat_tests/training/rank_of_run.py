@@ -163,7 +163,7 @@ def main(settings):
         set_precision("float64")
         features, labels = (array[:1000] for array in make_data())
         mine = backend.rank == settings.rank
-        for phase, name in (("validation", "evaluate"), ("checkpoint", "read")):
+        for phase, name in (("validation", "evaluate"), ("checkpoint", "read_for_file")):
             if mine and settings.phase == phase:
                 wrapped = before(getattr(backend, name), lambda: meet(settings.fault))
                 setattr(backend, name, wrapped)
