@@ -38,14 +38,15 @@ ALONE = "rank 0 of 1, 0 of 1 here, by none"
 
 
 def test_before_the_time_limit_it_saves_and_goes_on(trial_slurm, tmp_path):
-    job = rank_job(tmp_path, time_limit="10")
+    job = rank_job(tmp_path, time_limit="10", options={"comment": "as_given"})
     job_id = trial_slurm.submit(job)
     wait_for(lambda: said(job))
     trial_slurm.ask_to_save(job_id)
     trial_slurm.start_again(job_id)
     assert trial_slurm.wait_for_end(job_id) == "COMPLETED"
     assert said(job) == [ALONE, "SIGUSR1 saved", ALONE, "done"]
-    assert trial_slurm.facts(job_id)["Restarts"] == "1"
+    facts = trial_slurm.facts(job_id)
+    assert (facts["Restarts"], facts["Comment"]) == ("1", "as_given")
     assert f"saved; job {job_id} waits in the queue again" in output(job, job_id)
 
 
