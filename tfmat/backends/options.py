@@ -120,7 +120,7 @@ class BackendOptions(Parallelism):
       processes: this process among those of its run; by default what the launcher says.
       folder: one that all processes can see, by which those of several nodes find each other; slots on disk lie there
         where `offload_dir` is None.
-      recompute: `model.recompute` of a settings.
+      recompute: `model.recompute` of a config.
       timeline: Horovod: whether `start_timeline` will be called.
 
     Raises:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional
+from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad
 
 RANDOM = np.random.default_rng(3)
 NAMES = ("kernel", "bias", "gamma", "zeros")
@@ -112,20 +112,6 @@ def test_the_papers_algorithm(name, variables):
         optimizer.apply([tf.constant(g) for g in gradients], variables)
     for found, expected in zip(variables, _expected(transcription), strict=True):
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_papers_algorithm_as_a_function(name, variables):
-    transcription, make = CASES[name]
-    optimizer = make_functional(make(_Rates()))
-    optimizer.build(variables)
-    weights = [tf.constant(w) for w in START]
-    slots = [tf.convert_to_tensor(variable.value) for variable in optimizer.variables]
-    step = tf.function(lambda s, g, w: optimizer.stateless_apply(s, g, w))
-    for gradients in GRADIENTS:
-        weights, slots = step(slots, [tf.constant(g) for g in gradients], weights)
-    for found, expected in zip(weights, _expected(transcription), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_other_exclusions(variables):
