@@ -1,6 +1,7 @@
 """What goes with what: each refusal, and the table of the docs against them."""
 
 import dataclasses
+import pathlib
 
 import pytest
 
@@ -21,6 +22,7 @@ def asked(backend, keys, processes=2):
     return Asked(backend, BackendOptions(processes=several, **options), further)
 
 
+BACKENDS_FOLDER = pathlib.Path(registry.__file__).parent
 STAGES = {"mesh": "stage:2"}
 AVERAGING = {"averaging": True}
 REFUSED = [
@@ -136,3 +138,10 @@ def test_every_exchange_has_a_name_in_a_config_and_every_name_its_class():
     assert tuple(EXCHANGES) == OPTIONS["compression"].choices
     for where in EXCHANGES.values():
         assert isinstance(registry._load(where), type)
+
+
+def test_no_core_module_imports_an_extra():
+    extras = {extra.module for extra in registry.EXTRAS if extra.module}
+    for name in ("base", "exchange", "step", "single", "horovod", "mpi", "dtensor", "layouts"):
+        text = (BACKENDS_FOLDER / f"{name}.py").read_text("utf-8")
+        assert not [module for module in extras if f"from {module} import" in text], name
