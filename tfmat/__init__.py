@@ -16,7 +16,7 @@ _PUBLIC = {
     "identify": "tfmat.identification.api",
     "mesh_backend": "tfmat.backends.registry",
     "network_answers": "tfmat.identification.api",
-    "pool": "tfmat.identification.answers",
+    "pool": "tfmat.identification.answer",
 }
 
 __all__ = [

@@ -35,7 +35,7 @@ LOADED = (
     "horovod.tensorflow",
     "tfmat.cli.train",
     "tfmat.identification.evaluate",
-    "tfmat.identification.answers",
+    "tfmat.identification.answer",
     "tfmat.networks",
     "tfmat.report.pages",
     "tfmat.training.trainer",

@@ -30,7 +30,7 @@ from tfmat.files import atomic_write, make_folder, spreadsheet_row
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tfmat.identification.answers import Identification
+    from tfmat.identification.answer import Identification
     from tfmat.identification.networks import Sidecar
     from tfmat.identification.results import Answer
     from tfmat.records.files import RecordFiles
@@ -197,7 +197,7 @@ def _identify(
     specimen: "Description | None",
 ) -> None:
     from tfmat.console import progress_bar
-    from tfmat.identification.answers import identify
+    from tfmat.identification.answer import identify
 
     source: Any = sidecar
     if network is not None:
@@ -265,7 +265,7 @@ def _with_next_test(
 def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[Identification]":
     if not flag_values.pool and not flag_values.pool_by:
         return []
-    from tfmat.identification.answers import pool
+    from tfmat.identification.answer import pool
 
     keys = [key.strip() for key in (flag_values.pool_by or "").split(",") if key.strip()]
     return pool(results, keys)

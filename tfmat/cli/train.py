@@ -243,8 +243,7 @@ def _with_reference(
 ) -> "Evaluated":
     """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
     from tfmat.console import printable, progress_bar
-    from tfmat.identification.evaluate import add_reference
-    from tfmat.identification.scores import compare_posteriors
+    from tfmat.identification.evaluate import add_reference, compare_posteriors
 
     try:
         with progress_bar("working out the best possible accuracy", "curves") as progress:

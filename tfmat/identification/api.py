@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfmat.errors import InputError, nearest
-from tfmat.identification.answers import Identification
-from tfmat.identification.answers import identify as identify_records
+from tfmat.identification.answer import Identification
+from tfmat.identification.answer import identify as identify_records
 from tfmat.identification.caveats import unidentifiable
 from tfmat.identification.networks import (
     Sidecar,

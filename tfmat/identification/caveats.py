@@ -29,7 +29,7 @@ _COARSE = 0.1
 # A part of the curve where the residual is so many times the typical one; medians of so many points.
 _SOMEWHERE, _SMOOTHED = 2.0, 5
 # Advice about a parameter that a curve does not tell.
-_GIVE_IT = "give it (--fix) if it is known; do not use its value alone"
+GIVE_IT = "give it (--fix) if it is known; do not use its value alone"
 # Factors by which an elastic modulus differs from the elastic part of the curve.
 _MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
 
@@ -181,7 +181,7 @@ def unidentifiable_caveats(
             Caveat(
                 "cannot be identified",
                 f"{parameters[i].name} cannot be identified from this curve: {said}",
-                _GIVE_IT,
+                GIVE_IT,
             )
         )
     return [*found, *([] if best is None else one_sided_caveats(parameters, best))]
@@ -198,7 +198,7 @@ def one_sided_caveats(parameters: Sequence[Parameter], best: BestFit) -> list[Ca
             Caveat(
                 "bounded on one side",
                 f"{parameters[i].name} is only known to be {bound} {end}: {others} values fit as well",
-                _GIVE_IT,
+                GIVE_IT,
             )
         )
     return found

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.errors import InputError
-from tfmat.identification.networks import COVERAGE, Calibration, Sidecar, model_files, read_sidecar
+from tfmat.identification.networks import Calibration, Sidecar, model_files, read_sidecar
 from tfmat.identification.posterior import (
     Posterior,
     check_samples,
@@ -21,6 +21,7 @@ from tfmat.identification.posterior import (
     independent_normal,
     with_wider_half,
 )
+from tfmat.identification.results import COVERAGE
 from tfmat.identification.side_by_side import all_in_processes, in_threads
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.networks.flow import POSTERIOR
@@ -124,8 +125,6 @@ def _digests(features: np.ndarray) -> list[bytes]:
 # A trained network that answers: curves -> labels -> values.
 
 
-# Curves that callers with very many hand over at a time: enough to keep the cores busy, small in memory.
-CURVES_PER_CALL = 4096
 # A thread's share of a call: what a block's operations leave for each other stays in the processor's cache.
 _BLOCK = 1024
 # Draws of each curve, for the mean, std and intervals of a whole posterior; the same ones for every curve.

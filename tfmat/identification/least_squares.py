@@ -9,6 +9,7 @@ import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
 from tfmat.errors import InputError
+from tfmat.identification.results import COVERAGE
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet, driven_where
 from tfmat.materials.numerics import Minimum, Residuals, minimise
 from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
@@ -521,7 +522,6 @@ def _smooth(distance: Array) -> Array:
 # The baseline that a network is measured with.
 
 
-COVERAGE = 0.95
 # Tests that leave a direction nearly open have long, bent valleys.
 _MOST_ITERATIONS, _MOST_ON_TESTS = 100, 200
 # Largest inflation of a variance by the other parameters; double precision resolves no more.

@@ -1,25 +1,43 @@
-"""Targets of sampling: how probable records are, given the parameters behind them. NumPy only.
-
-A target is the log density of labels, of one record or of several that are answered together. `SimulatedErrors` knows
-the size of independent noise, as the simulation does. In `DrawnErrors` a record's zeroes, its machine, and the size and
-correlation of its noise were drawn too, and nobody told them. They get labels of their own, uniform in 0-1, behind the
-labels of the parameters, and the likelihood is a function of both. Nothing is linearised: histories are moved, and
-machines are solved for, as the simulation does it. Integrating over all labels integrates over the errors too.
-`measured_likelihood.MeasuredErrors` is the target of measured tests.
-"""
+"""Targets of sampling: the log density of parameters, given simulated or measured records. NumPy only."""
 
 import abc
 import dataclasses
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError
+from tfmat.identification.least_squares import (
+    COMPLIANCE,
+    ZERO,
+    correlations,
+    deviation_by_strain_noise,
+    elastic_strain,
+    minima_near,
+)
 from tfmat.materials.law import Array, History, Law, TestSet
 from tfmat.records.laboratory import OBSERVATION, Apparatus, log_uniform
+from tfmat.records.record import MeasuredRecord, coarse
 from tfmat.records.simulation import CurveSettings, RecordForm
+from tfmat.records.tensile import StrainError
+
+# --------------------------------------------------------------------------------------------------
+# Targets of sampling: how probable records are, given the parameters behind them. NumPy only.
+#
+# A target is the log density of labels, of one record or of several that are answered together. `SimulatedErrors`
+# knows
+# the size of independent noise, as the simulation does. In `DrawnErrors` a record's zeroes, its machine, and the size
+# and
+# correlation of its noise were drawn too, and nobody told them. They get labels of their own, uniform in 0-1, behind
+# the
+# labels of the parameters, and the likelihood is a function of both. Nothing is linearised: histories are moved, and
+# machines are solved for, as the simulation does it. Integrating over all labels integrates over the errors too.
+# `MeasuredErrors` is the target of measured tests.
+
 
 # PRIOR_VARIANCE: of a label, uniform between 0 and 1; it bounds what can be unknown.
 PRIOR_VARIANCE = 1.0 / 12.0
@@ -596,3 +614,530 @@ class DrawnErrors(SimulatedErrors):
         # One value for all records is no unknown; an offset always is one.
         known = limits is not None and limits[0] == limits[1] and "offset" not in name
         return np.full(len(labels), limits[0]) if known and not told else None
+
+
+# --------------------------------------------------------------------------------------------------
+# The target of measured curves and records, whose errors nobody told. NumPy only.
+#
+# Noise, its size and correlation, and the zero of the response are integrated over in closed form (`UnknownErrors`).
+# Machine, grips and extensometer add to the strain, or leave out, an elastic part of it. This compliance is one label
+# more, behind the law's: where a law bends sharply its effect is not linear.
+#
+# Stretches whose errors stand out count less (see `UnknownErrors`), which changes the best fit, and that the errors.
+
+
+# Points that a longer curve is averaged to, and the tests of a record together, of which more would be slow to answer.
+_MOST_POINTS, _MOST_OF_RECORD = 1000, 400
+# _COMPLIANCE_STEP: step that slopes by the compliance are taken from, in its standard deviations.
+_COMPLIANCE_STEP = 1e-3
+# Noise is not smaller than this share of the largest response: so many digits are written.
+_LEAST_NOISE = 1e-4
+# Errors that noise alone makes as seldom are more than noise.
+UNLIKE_NOISE = 0.01
+# How often the best fit is made anew where errors stand out.
+_FITS = 4
+# Rows of labels that a law answers together.
+_CHUNK = 512
+# _GROUPS: neighbours are averaged into one of these numbers of groups; correlations are worked out once for each.
+_GROUPS = (10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100, 128, 160, 200)
+# _INDEPENDENT: prior probability of independent errors.
+_INDEPENDENT = 0.5
+# _FREEDOM: degrees of freedom of the prior of the variance.
+_FREEDOM = 2.0
+# _WORTH: correlations that are less likely than the best by a factor exp(-_WORTH) are left out.
+_WORTH = 8.0
+# _MOST_KEPT: correlations that are integrated over, at most.
+_MOST_KEPT = 40
+# _MOST_LARGER: stretches whose errors are larger than the others', at most.
+_MOST_LARGER = 8
+# _SELDOM: how seldom equal errors make a stretch that stands out so much.
+_SELDOM = 1e-3
+# _STRETCHES: stretches of a test whose errors are compared with each other.
+_STRETCHES = 10
+# _FREE_OF_NOISE: degrees of freedom that the noise between neighbours, by their second differences, has of each point.
+_FREE_OF_NOISE = 1.0 / 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredTests:
+    """Measurements of one material: history, response [points], noise and error of the strain of each test."""
+
+    histories: tuple[History, ...]
+    responses: tuple[Array, ...]
+    noise: tuple[float, ...]
+    strain_errors: tuple[StrainError, ...]
+
+    @classmethod
+    def of(cls, record: MeasuredRecord) -> "MeasuredTests":
+        """Takes the tests of a record; noise is what the points show."""
+        tests = record.tests
+        most = _MOST_POINTS if record.curve is not None else _MOST_OF_RECORD // len(tests)
+        thinned = coarse(tests, max(most, 3 * max(len(test.turns) for test in tests)))
+        return cls(
+            tuple(test.history for test in thinned),
+            tuple(test.response for test in thinned),
+            tuple(_noise(test.noise, test.response) for test in thinned),
+            tuple(test.strain_error for test in thinned),
+        )
+
+    def nearest(self, law: Law, starts: Array, scales: Sequence[Array] | None = None) -> Array:
+        """Labels [p] that fit best, from starts [k, p]; noise counts as larger by scales, [points] of each test."""
+        histories = tuple(
+            history.changed(lambda array: np.repeat(array, len(starts), axis=0))
+            for history in self.histories
+        )
+        response = np.concatenate(self.responses)
+        deviation = np.repeat(self.noise, [len(each) for each in self.responses])
+        if scales is not None:
+            deviation = deviation * np.concatenate(scales)
+        response, deviation = (np.tile(each, (len(starts), 1)) for each in (response, deviation))
+        labels, cost = minima_near(law, TestSet(histories), response, starts, deviation)
+        return labels[int(np.argmin(np.nan_to_num(cost, nan=np.inf)))]
+
+
+def _noise(shown: float, response: Array) -> float:
+    return max(shown, _LEAST_NOISE * float(np.abs(response).max()), 1e-300)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """One correlation that the residuals of a test allow, n groups and e effects.
+
+    Attributes:
+      vectors: [n, n], see `Correlation`; variances: [n]; shapes: effects over variances in their frame, [n, e].
+      taken: covariance of what is off given the residuals, over the errors' variance, [e, e].
+      logarithm: of its prior probability over the root of its determinant.
+    """
+
+    vectors: Array
+    variances: Array
+    shapes: Array
+    taken: Array
+    logarithm: float
+
+    def independent(self, turned: Array) -> Array:
+        """Residuals [k, n] as independent numbers of one size: those in its frame are `turned`."""
+        roots = np.sqrt(self.variances)
+        off = turned @ self.shapes @ self.taken
+        left = turned / roots - off @ (self.shapes * roots[:, None]).T
+        # The symmetric root of the covariance, so that errors keep their places.
+        return np.asarray(left @ self.vectors.T)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frame:
+    """The m correlations of one length, which share their vectors and are likely together.
+
+    Attributes:
+      rows: their places among all that are kept; vectors: [n, n].
+      inverses: of the variances, [m, n]; shapes: [n, m e]; taken: [m, e, e]; see `_Kept`.
+    """
+
+    rows: list[int]
+    vectors: Array
+    inverses: Array
+    shapes: Array
+    taken: Array
+
+    @classmethod
+    def of(cls, kept: list[_Kept], rows: list[int]) -> "_Frame":
+        few = [kept[i] for i in rows]
+        inverses = 1.0 / np.stack([one.variances for one in few])
+        shapes = np.concatenate([one.shapes for one in few], axis=1)
+        return cls(rows, few[0].vectors, inverses, shapes, np.stack([one.taken for one in few]))
+
+
+class UnknownErrors:
+    """The density of one test's residuals.
+
+    Residuals are the errors' sum: noise, alone or with a part that is alike along the test, rough or smooth, which
+    stands for a law that does not quite follow the material (M. C. Kennedy, A. O'Hagan, Bayesian calibration of
+    computer models, J. Royal Statistical Society B 63 (2001) 425-464); and zeroes and a strain that are off, which move
+    the response in shapes that the law knows. Noise alone is as likely, before the test, as all correlations of
+    `correlated_errors` together; the variance has the conjugate prior (inverse gamma, two degrees of freedom) at the
+    noise that the points show. The variance and what is off are integrated over in closed form, the correlations one by
+    one.
+
+    Where a law misses a knee, or a specimen slips, errors are larger than elsewhere by factors. Stretches that stand
+    out against all others are searched at the best fit, the worst first, and their errors are taken to be larger by
+    what they show, so that they tell the less of the parameters (iterated reweighting: R. J. Carroll, D. Ruppert,
+    Transformation and weighting in regression, 1988).
+
+    Attributes:
+      groups: that its points are averaged into, [groups], where each begins.
+      scale: what the errors of each group are larger by, [groups], 1 where none stand out.
+    """
+
+    def __init__(
+        self, residuals: Array, effects: Array, noise: float, noisier: Array | None = None
+    ):
+        """Takes what is known before any parameters are.
+
+        Args:
+          residuals: of the best fit, [points], in the order of the test.
+          effects: what the response changes by where a zero or the strain is off by a standard deviation, [points, e].
+          noise: standard deviation that the points show, in their unit; positive.
+          noisier: by what factors the noise of single points is larger, [points]; None where it is even.
+        """
+        count = max([groups for groups in _GROUPS if groups <= len(residuals)], default=0)
+        count = count or len(residuals)
+        self.groups = np.arange(count) * len(residuals) // count
+        self._sizes = np.diff([*self.groups, len(residuals)])
+        self._prior = _FREEDOM * noise**2 * count / len(residuals)
+        self._noise = noise
+        self._freedom = count + _FREEDOM
+        self.effects = self.averaged(effects.T).T
+        self._best = self.averaged(residuals[None])
+        self._noisier = np.ones(count)
+        if noisier is not None:
+            self._noisier = np.sqrt(self.averaged(noisier[None] ** 2)[0])
+        self.scale = self._noisier.copy()
+        self._keep_likely()
+        for _ in range(_MOST_LARGER):
+            stretch, factor = self._standing_out()
+            if factor <= 1.0:
+                break
+            self.scale[stretch] *= factor
+            self._keep_likely()
+
+    def averaged(self, values: Array) -> Array:
+        """Means of the groups: [..., points] -> [..., groups]."""
+        return np.asarray(np.add.reduceat(values, self.groups, axis=-1) / self._sizes)
+
+    def _keep_likely(self) -> None:
+        self._kept = self._likely(self._best)
+        rows: dict[int, list[int]] = {}
+        for i, kept in enumerate(self._kept):
+            rows.setdefault(id(kept.vectors), []).append(i)
+        self._frames = [_Frame.of(self._kept, some) for some in rows.values()]
+
+    def _likely(self, residuals: Array) -> list[_Kept]:
+        """The correlations to integrate over, by the residuals of the best fit [1, groups]."""
+        families = correlations(residuals.shape[1])
+        others = sum(map(len, families)) - 1
+        found = []
+        for family in families:
+            turned = residuals / self.scale @ family[0].vectors
+            effects = family[0].vectors.T @ (self.effects / self.scale[:, None])
+            share = _INDEPENDENT if len(family) == 1 else (1.0 - _INDEPENDENT) / others
+            variances = np.stack([one.variances for one in family])
+            found += self._of_family(family[0].vectors, variances, turned, effects, share)
+        found.sort(key=lambda pair: -pair[0])
+        worth = [kept for density, kept in found if density >= found[0][0] - _WORTH]
+        return worth[:_MOST_KEPT]
+
+    def _of_family(
+        self, vectors: Array, variances: Array, turned: Array, effects: Array, share: float
+    ) -> list[tuple[float, _Kept]]:
+        """Correlations of variances [m, n] in one frame, each after the log density of the residuals [1, n]."""
+        shapes = effects / variances[:, :, None]
+        known, identity = effects.T @ shapes, np.eye(effects.shape[1])
+        whole, off = (1.0 / variances) @ np.square(turned[0]), turned[0] @ shapes
+        # What is off is known in the unit of the response, not in that of the errors' size: this is their size at the
+        # best fit. What is off may be most of the residuals, so that it is found step by step.
+        explained: Array = np.zeros(len(variances))
+        for _ in range(4):
+            variance = np.maximum((whole - explained) / turned.shape[1], self._prior / _FREEDOM)
+            taken = np.linalg.inv(known + variance[:, None, None] * identity)
+            explained = np.einsum("mi,mij,mj->m", off, taken, off)
+        determinants = np.linalg.slogdet(identity + known / variance[:, None, None])[1]
+        logarithms = np.log(share) - 0.5 * (np.log(variances).sum(axis=1) + determinants)
+        densities = self._densities(logarithms, whole - explained).tolist()
+        rows = zip(variances, shapes, taken, logarithms.tolist(), strict=True)
+        return [
+            (density, _Kept(vectors, *row)) for density, row in zip(densities, rows, strict=True)
+        ]
+
+    def _densities(self, logarithms: Array, squares: Array) -> Array:
+        squares = np.maximum(squares, 0.0) + self._prior
+        return np.asarray(logarithms - 0.5 * self._freedom * np.log(squares))
+
+    def _of_each(self, residuals: Array) -> tuple[Array, Array]:
+        """Log densities under each correlation, and their sums of squares: [kept, k] each, of groups [k, groups]."""
+        residuals = residuals / self.scale
+        squares = np.empty((len(self._kept), len(residuals)))
+        for frame in self._frames:
+            turned = residuals @ frame.vectors
+            off = turned @ frame.shapes
+            off = np.swapaxes(off.reshape(len(off), len(frame.rows), -1), 0, 1)
+            explained = ((off @ frame.taken) * off).sum(axis=2)
+            squares[frame.rows] = frame.inverses @ np.square(turned).T - explained
+        logarithms = np.array([kept.logarithm for kept in self._kept])
+        return self._densities(logarithms[:, None], squares), squares
+
+    def log_density(self, residuals: Array) -> Array:
+        """Logarithm of the density of residuals [k, groups] up to a constant: [k]."""
+        return np.asarray(scipy.special.logsumexp(self._of_each(residuals)[0], axis=0))
+
+    @functools.cached_property
+    def precision(self) -> Array:
+        """Inverse covariance of the groups' errors, the mean over what the best fit allows: [groups, groups]."""
+        densities, squares = self._of_each(self._best)
+        shares = np.exp(densities[:, 0] - scipy.special.logsumexp(densities[:, 0]))
+        total = np.zeros((len(self.groups), len(self.groups)))
+        for kept, share, square in zip(self._kept, shares, squares[:, 0], strict=True):
+            inverse = (kept.vectors / kept.variances) @ kept.vectors.T
+            turned = kept.vectors @ kept.shapes
+            inverse -= turned @ kept.taken @ turned.T
+            total += share * self._freedom / (max(square, 0.0) + self._prior) * inverse
+        return total / np.outer(self.scale, self.scale)
+
+    def of_points(self, points: int) -> Array:
+        """The scale of each point of the test, [points]."""
+        return self.scale[np.searchsorted(self.groups, np.arange(points), side="right") - 1]
+
+    def _standing_out(self) -> tuple[slice, float]:
+        """The stretch of the best fit's errors that stands out most, and by what factor; 1 where chance would do."""
+        densities = self._of_each(self._best)[0]
+        kept = self._kept[int(np.argmax(densities[:, 0]))]
+        squares = np.square(kept.independent(self._best / self.scale @ kept.vectors))[0]
+        count, sums = len(squares), np.concatenate([[0.0], np.cumsum(squares)])
+        least, tried, found = 0.0, 0, (slice(0), 1.0)
+        for length in (2**i for i in range((count // 2).bit_length())):
+            starts = np.arange(0, count - length + 1, max(length // 2, 1))
+            inside = sums[starts + length] - sums[starts]
+            outside = np.maximum((sums[-1] - inside) / (count - length), 1e-300)
+            ratio = inside / length / outside
+            with np.errstate(divide="ignore"):
+                p = np.log(scipy.special.fdtrc(length, count - length, ratio))
+            tried += len(starts)
+            i = int(np.argmin(p))
+            if p[i] < least:
+                stretch = slice(int(starts[i]), int(starts[i]) + length)
+                least, found = float(p[i]), (stretch, float(np.sqrt(ratio[i])))
+        return found if least + np.log(tried) < np.log(_SELDOM) else (slice(0), 1.0)
+
+    def noise_ratio(self, residuals: Array) -> Array:
+        """Mean square of residuals [k, groups] over the mean square of the noise which the points show: [k].
+
+        Zeroes and compliances that are off are taken out. Where the law holds and errors are independent it has
+        Fisher's distribution of `noise_freedom`.
+        """
+        variance = self._noise**2 / self._sizes.mean()
+        residuals, effects = residuals / self._noisier, self.effects / self._noisier[:, None]
+        taken = np.linalg.inv(effects.T @ effects + variance * np.eye(len(effects.T)))
+        off = residuals @ effects
+        left = np.square(residuals).sum(axis=1) - np.einsum("ki,ij,kj->k", off, taken, off)
+        return np.asarray(left / (variance * len(self.groups)))
+
+    @property
+    def noise_freedom(self) -> tuple[float, float]:
+        """Degrees of freedom of the numerator and the denominator of `noise_ratio`."""
+        return float(len(self.groups)), _FREE_OF_NOISE * float(self._sizes.sum())
+
+    def stretch_p(self, residuals: Array, generator: np.random.Generator) -> Array:
+        """How probable errors are that stand out in one stretch of the test as much as these do, [k].
+
+        Correlation and size of the errors are drawn from their posterior, given residuals [k, groups].
+        """
+        densities, squares = self._of_each(residuals)
+        shares = np.exp(densities - scipy.special.logsumexp(densities, axis=0))
+        places = generator.random(len(residuals)) > np.cumsum(shares, axis=0)
+        chosen = np.minimum(places.sum(axis=0), len(self._kept) - 1)
+        found, residuals = np.empty(len(residuals)), residuals / self.scale
+        bounds = np.arange(_STRETCHES + 1) * len(self.groups) // _STRETCHES
+        for i in np.unique(chosen):
+            kept, rows = self._kept[i], np.flatnonzero(chosen == i)
+            turned = residuals[rows] @ kept.vectors
+            errors = np.square(kept.independent(turned))
+            size = (np.maximum(squares[i, rows], 0.0) + self._prior) / generator.chisquare(
+                self._freedom, len(rows)
+            )
+            parts = [
+                scipy.special.chdtrc(b - a, errors[:, a:b].sum(axis=1) / size)
+                for a, b in itertools.pairwise(bounds)
+                if b > a
+            ]
+            found[rows] = 1.0 - (1.0 - np.min(parts, axis=0)) ** len(parts)
+        return found
+
+
+class MeasuredErrors(Target):
+    """The likelihood of a measured curve or record, as a function of the labels of its law and of the compliance.
+
+    The last label is even in 0-1, as the others are: the probability of a smaller compliance. The law of a specimen
+    that a program simulates has its machine and the zero of its strain among its parameters: no compliance is beside
+    them.
+
+    Attributes:
+      best: labels of the best fit, [p].
+    """
+
+    def __init__(self, law: Law, measured: MeasuredTests, best: Array, compliance: bool = True):
+        """Takes what was measured, and labels [p] of the best fit, or near it; `compliance`: whether it is unknown."""
+        self.law, self._measured = law, measured
+        self.nuisances = int(compliance)
+        self.best = np.clip(best, 0.0, 1.0)
+        with np.errstate(all="ignore"):
+            self._errors = self._settled()
+        self._best = np.append(self.best, 0.5)[None]
+
+    def _with_compliance(self, labels: Array) -> Array:
+        """Labels [k, p + 1], the compliance in the middle of its range where it is known."""
+        return labels if self.nuisances else np.column_stack([labels, np.full(len(labels), 0.5)])
+
+    def log_density(self, labels: Array, records: Rows = ONE) -> Array:
+        """See `Target`."""
+        labels = self._with_compliance(labels)
+        return self._sorted(labels, self._density(self._residuals(labels)))
+
+    def expansion(self, labels: Array, records: Rows = ONE) -> tuple[Array, Array, Array]:
+        """See `Target`; slopes and information are those for the errors of the best fit."""
+        labels, count = self._with_compliance(labels), labels.shape[1]
+        gradient = np.zeros(labels.shape)
+        information = np.zeros((*labels.shape, labels.shape[1]))
+        pairs = [self._with_slopes(test, labels) for test in range(len(self._errors))]
+        density = self._density([residuals for residuals, _ in pairs])
+        for errors, (residuals, slopes) in zip(self._errors, pairs, strict=True):
+            weighted = slopes @ errors.precision
+            gradient -= (weighted @ residuals[:, :, None])[:, :, 0]
+            information += weighted @ np.swapaxes(slopes, 1, 2)
+        return (
+            self._sorted(labels, density),
+            gradient[:, :count],
+            information[:, :count, :count],
+        )
+
+    def _density(self, residuals: Sequence[Array]) -> Array:
+        pairs = zip(self._errors, residuals, strict=True)
+        with np.errstate(all="ignore"):
+            return np.asarray(np.sum([errors.log_density(each) for errors, each in pairs], axis=0))
+
+    def _sorted(self, labels: Array, density: Array) -> Array:
+        """Log densities, -inf where terms that can change places are not in their order, or a law overflowed."""
+        own = labels[:, :-1]
+        unique = self.law.sorted_labels(own)
+        if unique is not own:
+            density = np.where((unique == own).all(axis=1), density, -np.inf)
+        return np.where(np.isnan(density), -np.inf, density)
+
+    def with_errors(self, labels: Array, generator: np.random.Generator) -> Array | None:
+        """See `Target`: parameters move with the compliance so that the response stays the same.
+
+        A network that knows noise alone draws labels from too narrow a range where there is more: their weights cannot
+        tell of what they never reached.
+        """
+        if self.beyond_noise() < UNLIKE_NOISE:
+            return None
+        if not self.nuisances:
+            return labels
+        _, _, information = self.expansion(self._best)
+        mixed = information[0, :-1, -1]
+        moved = np.linalg.solve(
+            information[0, :-1, :-1] + np.eye(len(mixed)) / PRIOR_VARIANCE, mixed
+        )
+        # One standard deviation of the compliance is so much of its label, where that begins.
+        normal = generator.standard_normal((len(labels), 1))
+        shift = -normal * moved / np.sqrt(2.0 * np.pi)
+        return np.concatenate([labels + shift, scipy.special.ndtr(normal)], axis=1)
+
+    def marginal(self, labels: Array) -> Array:
+        """See `Target`: by a parabola in the compliance."""
+        if not self.nuisances:
+            return self.log_density(labels)
+        normal = _normal(labels[:, -1:])
+        information = self.expansion(self._best)[2][0, -1, -1]
+        step = 1.0 / np.sqrt(1.0 + information / (2.0 * np.pi))
+        heights = []
+        for side in (-1.0, 0.0, 1.0):
+            tried = normal + side * step
+            at = np.concatenate([labels[:, :-1], scipy.special.ndtr(tried)], axis=1)
+            heights.append(self.log_density(at) - 0.5 * np.square(tried[:, 0]))
+        below, here, above = heights
+        slope, bend = 0.5 * (above - below), 2.0 * here - above - below
+        bend = np.where(bend > 0.1, bend, 1.0)
+        return np.asarray(here + 0.5 * slope**2 / bend - 0.5 * np.log(bend) + np.log(step))
+
+    def predictive_p(self, labels: Array, generator: np.random.Generator) -> tuple[float, float]:
+        """See `Target`; what is compared are errors that stand out in one stretch of a test."""
+        residuals = self._residuals(self._with_compliance(labels))
+        pairs = zip(self._errors, residuals, strict=True)
+        of_tests = [errors.stretch_p(each, generator) for errors, each in pairs]
+        worst = 1.0 - (1.0 - np.min(of_tests, axis=0)) ** len(of_tests)
+        return float(worst.mean()), float(self._beyond_noise(residuals).mean())
+
+    def beyond_noise(self) -> float:
+        """How probable noise is to leave as much as the best fit does."""
+        return float(self._beyond_noise(self._residuals(self._best))[0])
+
+    def _beyond_noise(self, residuals: Sequence[Array]) -> Array:
+        """How probable independent noise of the size that the points show is to leave as much, [k]."""
+        pairs = list(zip(self._errors, residuals, strict=True))
+        ratios = [errors.noise_ratio(each) for errors, each in pairs]
+        above, below = np.array([errors.noise_freedom for errors, _ in pairs]).T
+        ratio = np.average(ratios, axis=0, weights=above)
+        return np.asarray(scipy.special.fdtrc(above.sum(), below.sum(), ratio))
+
+    def _answer(
+        self, history: History, labels: Array, steps: Sequence[float] = (0.0,)
+    ) -> list[Array]:
+        """The measured answer at labels [k, p + 1] but for noise, [k, points], the compliance moved by each step."""
+        own, normal = labels[:, :-1], _normal(labels[:, -1])
+        answer = self.law.label_stress(TestSet((history,)), own)
+        if history.strain is None or not self.nuisances:
+            return [answer for _ in steps]
+        taken = COMPLIANCE * elastic_strain(history, answer)
+        rows = history.changed(lambda array: np.broadcast_to(array, (len(own), *array.shape[1:])))
+        found = []
+        for step in steps:
+            strain = history.strain - (normal + step)[:, None] * taken
+            moved = dataclasses.replace(rows, strain=strain)
+            is_moved = bool((normal + step).any())
+            found.append(self.law.label_stress(TestSet((moved,)), own) if is_moved else answer)
+        return found
+
+    def _residuals(self, labels: Array) -> list[Array]:
+        """Answers minus what was measured, of each test: [k, groups]."""
+        measured, found = self._measured, []
+        tests = zip(measured.histories, measured.responses, self._errors, strict=True)
+        for history, response, errors in tests:
+            parts = [
+                errors.averaged(self._answer(history, labels[i : i + _CHUNK])[0] - response)
+                for i in range(0, len(labels), _CHUNK)
+            ]
+            found.append(np.concatenate(parts))
+        return found
+
+    def _with_slopes(self, test: int, labels: Array) -> tuple[Array, Array]:
+        """Residuals [k, groups] of a test and d answer / d label, [k, p + 1, groups].
+
+        Slopes by the law's labels are taken at the strain as it was measured.
+        """
+        measured, errors = self._measured, self._errors[test]
+        history = measured.histories[test]
+        answer, ahead = self._answer(history, labels, (0.0, _COMPLIANCE_STEP))
+        density = np.exp(-0.5 * _normal(labels[:, -1]) ** 2) / np.sqrt(2.0 * np.pi)
+        change = (ahead - answer) / (_COMPLIANCE_STEP * density)[:, None]
+        slopes = self.law.label_derivatives(TestSet((history,)), labels[:, :-1])
+        joined = np.concatenate([slopes, change[:, :, None]], axis=2)
+        residuals = errors.averaged(answer - measured.responses[test])
+        return residuals, errors.averaged(np.swapaxes(joined, 1, 2))
+
+    def _settled(self) -> list[UnknownErrors]:
+        """The errors of each test about the best fit, which is made anew where some of them count less."""
+        tests, first = self._measured, self.best.copy()
+        errors = self._errors_of_best()
+        for _ in range(_FITS):
+            if all((one.scale == 1.0).all() for one in errors):
+                break
+            pairs = zip(errors, tests.responses, strict=True)
+            scales = [one.of_points(len(response)) for one, response in pairs]
+            starts = np.stack([first, self.best])
+            self.best = np.clip(tests.nearest(self.law, starts, scales), 0.0, 1.0)
+            errors = self._errors_of_best()
+        return errors
+
+    def _errors_of_best(self) -> list[UnknownErrors]:
+        found, tests = [], self._measured
+        best = np.append(self.best, 0.5)[None]
+        for history, response, noise, strain_error in zip(*vars(tests).values(), strict=True):
+            answer = self._answer(history, best)[0][0]
+            zero = np.full((len(response), 1), ZERO * float(np.abs(response).max()))
+            noisier = deviation_by_strain_noise(history, response, answer, strain_error)
+            found.append(UnknownErrors(np.nan_to_num(answer - response), zero, noise, noisier))
+        return found
+
+
+def _normal(labels: Array) -> Array:
+    """Standard normal numbers with these probabilities of a smaller one."""
+    return np.asarray(scipy.special.ndtri(np.clip(labels, 1e-12, 1.0 - 1e-12)))

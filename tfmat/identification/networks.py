@@ -12,6 +12,7 @@ import scipy.special
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.identification.likelihood import PRIOR_VARIANCE
+from tfmat.identification.results import COVERAGE
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.registry import DEFAULT_LAW, law_class
 from tfmat.records.record import CurveTarget
@@ -26,8 +27,8 @@ from tfmat.records.simulation import CurveSettings, RecordForm
 # symmetric.
 
 
-# The interval that is reported.
-COVERAGE = 0.95
+# Curves that callers with very many hand over at a time: enough to keep the cores busy, small in memory.
+CURVES_PER_CALL = 4096
 # A label is known to lie between 0 and 1, whatever the network expects.
 _MOST_STD = float(np.sqrt(PRIOR_VARIANCE))
 # A spread is looked for among so many from this part of one to so many times it: half a per cent from each other.

@@ -8,7 +8,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError, nearest
-from tfmat.identification.caveats import ABOVE_NOISE
+from tfmat.identification.caveats import ABOVE_NOISE, GIVE_IT
 from tfmat.identification.least_squares import (
     RecordFit,
     correlated_errors,
@@ -24,7 +24,7 @@ from tfmat.identification.likelihood import (
     unknown_likelihood,
 )
 from tfmat.identification.posterior import Certificate, Posterior
-from tfmat.identification.results import Narrowing, NextTest, Quantity, TestGain
+from tfmat.identification.results import COVERAGE, Narrowing, NextTest, Quantity, TestGain
 from tfmat.identification.sampling import adaptive_of_many
 from tfmat.identification.side_by_side import one_thread_a_product
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet
@@ -45,7 +45,6 @@ _MOST_POINTS, _FEWEST_POINTS = 100, 16
 _AS_GOOD = 1.5
 # The posterior is sampled so often side by side: their scatter tells the error of its intervals.
 _REPLICATES = 8
-_COVERAGE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +194,7 @@ def known_of(
 
 def intervals(values: Array, weights: Array) -> Array:
     """The 95 % interval of each column of weighted values [draws, q], between equal tails: [q, 2]."""
-    ends = 0.5 + np.array([-0.5, 0.5]) * _COVERAGE
+    ends = 0.5 + np.array([-0.5, 0.5]) * COVERAGE
     found = np.empty((values.shape[1], 2))
     for i, column in enumerate(values.T):
         order = np.argsort(column)
@@ -757,7 +756,7 @@ def _open_parameters(law: Law, record: MeasuredRecord, fitted: RecordFit) -> lis
                 f"{which} cannot be identified from {tests}: "
                 f"{'its' if len(members) == 1 else 'each'} 95 % interval is as wide as its range"
                 + (f"; {teller} would tell" if teller else ""),
-                "give it (--fix) if it is known; do not use its value alone",
+                GIVE_IT,
             )
         )
     return caveats

@@ -16,6 +16,9 @@ Decades = Annotated[float, msgspec.Meta(ge=-300, le=300)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Interval = tuple[float, float]
 
+# COVERAGE: probability (0-1) of the intervals that are reported, as engineers are used to.
+COVERAGE = 0.95
+
 # --------------------------------------------------------------------------------------------------
 # The answer for one record: an entry of the list that `tfmat identify --json` writes.
 
@@ -178,7 +181,7 @@ class NextTest(Struct, frozen=True):
 
 
 class Answer(Struct):
-    """The answer for one record; see `tfmat.identification.answers.Identification`."""
+    """The answer for one record; see `tfmat.identification.answer.Identification`."""
 
     curve: str
     law: str | None
@@ -421,7 +424,7 @@ class Closeness(Struct, kw_only=True):
 
 
 class BesideExact(Struct, kw_only=True):
-    """A network's posteriors beside exact ones; see `tfmat.identification.scores.compare_posteriors`."""
+    """A network's posteriors beside exact ones; see `tfmat.identification.evaluate.compare_posteriors`."""
 
     num_curves: Count
     pareto_k: Tails

@@ -677,7 +677,7 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     """Identifies an example of the law, a curve or tests; leaves its picture and its answer in the run's folder."""
     if settings is None:
         return
-    from tfmat.identification.answers import identify
+    from tfmat.identification.answer import identify
     from tfmat.identification.identifier import Identifier
     from tfmat.report.run_files import write_example_picture, write_example_posterior
     from tfmat.report.tables import identification_table

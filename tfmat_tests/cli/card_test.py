@@ -9,7 +9,7 @@ import pytest
 
 from tfmat.cli.identify import write_cards
 from tfmat.cli.main import main
-from tfmat.identification.answers import Identification, Value
+from tfmat.identification.answer import Identification, Value
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve
 from tfmat.records.record import Caveat, MeasuredRecord, MeasuredTest

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from tfmat.errors import InputError
-from tfmat.identification.scores import bayes_risk, cached_bayes_risk
+from tfmat.identification.evaluate import bayes_risk, cached_bayes_risk
 from tfmat.records.simulation import CurveSettings, Simulator
 
 SETTINGS = CurveSettings()

@@ -11,10 +11,15 @@ import pytest
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.files import write_json
-from tfmat.identification import scores as reference_module
-from tfmat.identification.evaluate import add_reference, evaluate, find_test_data
+from tfmat.identification import evaluate as reference_module
+from tfmat.identification.evaluate import (
+    add_reference,
+    bayes_risk,
+    cached_bayes_risk,
+    evaluate,
+    find_test_data,
+)
 from tfmat.identification.least_squares import cramer_rao_bound, fit
-from tfmat.identification.scores import bayes_risk, cached_bayes_risk
 from tfmat.records.simulation import CurveSettings, split_features
 from tfmat.report.run_files import read_evaluation
 from tfmat.report.tables import reference_table

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tfmat.identification.evaluate import covariance_by_errors, fit_with_errors
 from tfmat.identification.least_squares import fit_with_noise
-from tfmat.identification.scores import covariance_by_errors, fit_with_errors
 from tfmat.records.simulation import CurveSettings, Simulator, observed
 
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 
 from tfmat.errors import InputError
-from tfmat.identification.answers import identify
+from tfmat.identification.answer import identify
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import find_network, law_alone, needs_network, read_sidecar
 from tfmat.materials import find_law

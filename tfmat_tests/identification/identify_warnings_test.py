@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.identification.answers import identify
+from tfmat.identification.answer import identify
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import law_alone
 from tfmat.materials import History, find_law

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from tfmat.identification.least_squares import correlations, fit
-from tfmat.identification.measured_likelihood import MeasuredErrors, MeasuredTests, UnknownErrors
+from tfmat.identification.likelihood import MeasuredErrors, MeasuredTests, UnknownErrors
 from tfmat.identification.posterior import Posterior
 from tfmat.identification.sampling import sample
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product

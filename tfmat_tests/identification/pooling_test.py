@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from tfmat.errors import InputError
-from tfmat.identification.answers import identify, pool, scatter_over_intervals
+from tfmat.identification.answer import identify, pool, scatter_over_intervals
 from tfmat.identification.networks import law_alone
 from tfmat.materials import History, find_law
 from tfmat.records.cleaning import CleaningOptions

@@ -13,7 +13,13 @@ from tfmat.config import default_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification import posterior as module
-from tfmat.identification.evaluate import evaluate
+from tfmat.identification.evaluate import (
+    COVERAGES,
+    bayes_risk,
+    coverage,
+    evaluate,
+    posterior_scores,
+)
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import Spread
 from tfmat.identification.posterior import (
@@ -26,7 +32,6 @@ from tfmat.identification.posterior import (
     with_wider_half,
     write_inference_data,
 )
-from tfmat.identification.scores import COVERAGES, bayes_risk, coverage, posterior_scores
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve
 from tfmat.workflow import job

@@ -11,10 +11,9 @@ import pytest
 import tfmat
 from tfmat.cli.identify import write_csv
 from tfmat.config import apply_override, default_config
-from tfmat.identification.answers import recommended_method
+from tfmat.identification.answer import Predicted, predict, recommended_method
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.posterior import Certificate, Posterior
-from tfmat.identification.predictions import Predicted, predict
 from tfmat.materials import find_law
 from tfmat.networks import build_model
 from tfmat.records.cleaning import CleaningOptions

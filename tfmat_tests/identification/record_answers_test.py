@@ -8,10 +8,9 @@ import pytest
 
 import tfmat
 from tfmat.errors import InputError
-from tfmat.identification.answers import identify
+from tfmat.identification.answer import identify, predict
 from tfmat.identification.least_squares import fit, fit_record, residuals_of, thinned
 from tfmat.identification.networks import find_network, law_alone
-from tfmat.identification.predictions import predict
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 from tfmat.records.cleaning import CleaningOptions

@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 
 from tfmat.errors import InputError
-from tfmat.identification.answers import identify
+from tfmat.identification.answer import identify
 from tfmat.identification.least_squares import (
     ZERO,
     BestFit,

@@ -8,8 +8,8 @@ import scipy.integrate
 import scipy.stats
 
 from tfmat.errors import InputError
+from tfmat.identification.evaluate import bayes_risk
 from tfmat.identification.likelihood import DrawnErrors, NoiseModel, SimulatedErrors, offset_value
-from tfmat.identification.scores import bayes_risk
 from tfmat.records.simulation import CurveSettings, Simulator, observed
 
 # Linear in its one parameter, so that everything has a closed form.

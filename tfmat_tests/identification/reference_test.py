@@ -5,7 +5,7 @@ import pytest
 
 from tfmat.data.dataset import generate_dataset
 from tfmat.errors import InputError
-from tfmat.identification.scores import check_reference, measure
+from tfmat.identification.evaluate import check_reference, measure
 from tfmat.records.simulation import CurveSettings
 
 RUBBER = {"law": "neo_hooke", "num_points": 16, "strength_cut_off": False, "noise_mpa": 0.0}

@@ -9,6 +9,7 @@ import scipy.special
 import scipy.stats
 
 from tfmat.identification import posterior, sampling, side_by_side
+from tfmat.identification.evaluate import posterior_moments
 from tfmat.identification.least_squares import fit, fit_with_noise
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors, Target
 from tfmat.identification.posterior import Certificate, Posterior, independent_normal
@@ -25,7 +26,6 @@ from tfmat.identification.sampling import (
     importance,
     sample,
 )
-from tfmat.identification.scores import posterior_moments
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials import find_law
 from tfmat.records.simulation import CurveSettings, Simulator, observed

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.identification.scores import bins_of, score_parameter
+from tfmat.identification.evaluate import bins_of, score_parameter
 from tfmat.materials.law import Parameter
 
 

@@ -7,9 +7,9 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
+from tfmat.identification.evaluate import bayes_risk
 from tfmat.identification.least_squares import fit, fit_with_noise
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
-from tfmat.identification.scores import bayes_risk
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.law import TestSet
 from tfmat.materials.numerics import Residuals, minimise

@@ -10,11 +10,10 @@ import scipy.stats
 
 import tfmat
 from tfmat.errors import InputError
-from tfmat.identification.answers import identify
-from tfmat.identification.evaluate import evaluate
+from tfmat.identification.answer import identify
+from tfmat.identification.evaluate import COVERAGES, coverage, evaluate
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import Calibration, Spread, in_units, read_sidecar
-from tfmat.identification.scores import COVERAGES, coverage
 from tfmat.materials import find_law
 from tfmat.records.cleaning import clean
 from tfmat.records.files import example_curve, write_example_curve
