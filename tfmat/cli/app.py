@@ -27,7 +27,7 @@ import tfmat
 from tfmat.cli.flags import command, known_parameters, switch, whole
 from tfmat.errors import InputError, Interrupted, TfmatError
 from tfmat.files import spreadsheet_row, write_json
-from tfmat.identification.answers import Identification, Value
+from tfmat.identification.answer import Identification, Value
 from tfmat.identification.least_squares import EVIDENCE
 from tfmat.identification.ranking import Ranked, rank
 from tfmat.materials.cards import SOLVERS
@@ -248,7 +248,7 @@ def csv_of(answers: Sequence[Identification]) -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "answers.csv"
-        write_csv(str(path), [answer.to_json() for answer in answers])
+        write_csv(str(path), [answer.entry() for answer in answers])
         return path.read_text(encoding="utf-8")
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from tfmat.identification.answers import Identification
+from tfmat.identification.answer import Identification
 from tfmat.identification.least_squares import BETTER, EVIDENCE
 
 
