@@ -91,7 +91,7 @@ def test_own_labelled_curves_of_no_law(programs: ForkServer, tmp_path: pathlib.P
 def test_the_guide_to_labelled_curves(
     programs: ForkServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Program and commands of docs/finite_elements.md on labelled curves in turn; only the training is small and short."""
+    """Program and commands of docs/finite_elements.md on labelled curves in turn; only the training is small."""
     text = (PROJECT / "docs" / "finite_elements.md").read_text("utf-8")
     section = text.partition("## Labelled curves from elsewhere")[2]
     guide = re.sub(r" \\\n +", " ", section)
