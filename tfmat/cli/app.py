@@ -90,6 +90,7 @@ class File:
       error: why it cannot be read, or nothing.
       options: how it is read where the user says so, name -> value of `tfmat.identify`.
       test, rate, temperature: of a file that is one of several tests.
+      is_open: whether its menus are shown.
     """
 
     path: pathlib.Path
@@ -99,6 +100,7 @@ class File:
     test: str = ""
     rate: float | None = None
     temperature: float | None = None
+    is_open: bool = False
 
 
 class Work:
@@ -430,6 +432,7 @@ class Page:
         self.curve, self.law, self.round = "", "", 0
         self.progress: tuple[int, int] | None = None
         ui.page_title("tfmat")
+        ui.add_css(".q-uploader__subtitle { display: none }")
         ui.context.client.on_delete(self.work.close)
         with ui.header().classes("items-center bg-slate-800 py-2"):
             ui.label(_HEADER).classes("text-lg")
@@ -550,7 +553,9 @@ class Page:
         """Menus that say how a file is read."""
         ui = self.ui
         given = dict(file.options)
-        with ui.expansion("Columns and units").classes("w-full text-sm"):
+        # The list is drawn anew when fits end; an open part stays open.
+        menus = ui.expansion("Columns and units", value=file.is_open).classes("w-full text-sm")
+        with menus.bind_value_to(file, "is_open"):
             for option, label in _NAMES.items():
                 columns = option.endswith("_column")
                 names: dict[Any, str] = {None: "as tfmat finds it"}
@@ -663,7 +668,8 @@ class Page:
             ).on("rowClick", lambda e: self.show_law(e.args[1]["law"]))
             ui.label(
                 "Press a law to see it. Evidence is twice the logarithm of the likelihoods' ratio to the first law, "
-                f"less the price of more parameters; laws within {EVIDENCE:g} are as good."
+                f"less the price of more parameters. A law within {EVIDENCE:g}, or of an error at most a sixth larger, "
+                "is as good."
             ).classes("text-xs text-slate-500")
         if answer.do_not_use:
             with ui.card().classes("w-full bg-red-50 border border-red-700 p-3"):
@@ -681,6 +687,17 @@ class Page:
             return
         ui, answer = self.ui, self.shown
         self._values(answer)
+        if answer.curve.tensile is not None:
+            found = answer.curve.tensile.to_json().values()
+            values = {
+                each["symbol"]: ("≥ " if "at_least" in each else "") + format_value(each["value"])
+                for each in found
+            }
+            ui.label("Without a law, after ISO 6892-1").classes("font-bold")
+            self._table(
+                {each["symbol"]: with_unit(each["symbol"], each["unit"]) for each in found},
+                [values],
+            )
         self._downloads([answer], card=True)
         with ui.expansion("What was done to the points").classes("w-full text-sm"):
             for step in answer.curve.steps:
@@ -742,6 +759,9 @@ class Page:
 
     def _downloads(self, answers: Sequence[Identification], card: bool) -> None:
         ui = self.ui
+        if self.progress is not None:
+            ui.label("Laws are still being fitted; files to download come when the best is known.")
+            return
         stem = answers[0].curve.name if len(answers) == 1 else "answers"
 
         def offer(label: str, suffix: str, make: Callable[[], str | bytes]) -> None:

@@ -243,6 +243,14 @@ def test_from_a_file_to_a_card(page, tmp_path):
     (answer,) = tfmat.identify(str(VOCE), law="voce")
     assert value_of(page, "sigma0") == f"{answer.parameters['sigma0'].value:.1f}"
     page.locator("canvas").wait_for()
+    strength = page.locator("table").last.locator("td").nth(2).inner_text()
+    assert float(strength) == pytest.approx(
+        answer.curve.tensile.tensile_strength_mpa.value, rel=1e-3
+    )
+    for name, begins in (("Excel", b"PK"), ("CSV", b"curve,law"), ("JSON", b"[")):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name, exact=True).click()
+        assert pathlib.Path(download.value.path()).read_bytes().startswith(begins)
     with page.expect_download() as download:
         page.get_by_role("button", name="Abaqus card").click()
     card = pathlib.Path(download.value.path()).read_text()
@@ -265,6 +273,7 @@ def test_a_unit_is_corrected_by_a_menu(page):
     page.get_by_role("button", name="Read again").click()
     wait(page)
     assert float(value_of(page, "sigma0")) == pytest.approx(300, rel=0.02)
+    page.get_by_label("unit of the stress or load").wait_for()  # the menus are still open
 
 
 def test_twenty_files_are_compared_and_a_damaged_one_is_named(page):
