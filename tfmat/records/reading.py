@@ -29,6 +29,7 @@ from tfmat.records.tables import (
     number,
     plain,
     read_tables,
+    shared_names,
     shorten,
     split_header,
     word_set,
@@ -596,8 +597,10 @@ def side_by_side(table: Table) -> list[Table]:
     named = [
         {quantity for quantity in _WORDS if _is_named(name, quantity)} for name in table.header
     ]
-    first = next((i for i, quantities in enumerate(named) if quantities), width)
-    last = max((i + 1 for i, quantities in enumerate(named) if quantities), default=0)
+    of_axes = [i for i, quantities in enumerate(named) if quantities]
+    if not of_axes:
+        return [table]
+    first, last = of_axes[0], of_axes[-1] + 1
     starts = [i for i in range(first + 1) if words[i] or i == first]
     # Remarks may stand behind the last specimen.
     for end, start in itertools.product(dict.fromkeys((width, last)), starts):
@@ -1240,8 +1243,11 @@ def read_curves(
                 curves.extend(_curves_of(table, path.stem, several, how))
             except InputError as error:
                 where = f"sheet '{table.sheet}': " if table.sheet and options.sheet is None else ""
-                # Sheets of results stand beside sheets of curves; only their columns tell them apart.
-                if not several or not str(error).startswith("no column is named"):
+                # Sheets of results stand beside sheets of curves; their columns and length tell them apart.
+                is_other = str(error).startswith("no column is named") or _is_of_results(
+                    table, tables
+                )
+                if not several or not is_other:
                     where += f"specimen '{table.label}': " if table.label else ""
                     raise InputError(f"{where}{error}") from error
                 skipped.append(table.sheet)
@@ -1251,9 +1257,16 @@ def read_curves(
         raise InputError(f"{path}: {error}") from error
     if skipped:
         named = ", ".join(map(str, dict.fromkeys(skipped)))
-        said = f"skipped the sheets without strain and stress: {named}"
+        said = f"skipped the sheets without a curve of strain and stress: {named}"
         curves = [dataclasses.replace(c, steps=(*c.steps, said)) for c in curves]
     return curves
+
+
+def _is_of_results(table: Table, tables: list[Table]) -> bool:
+    """Whether a table is too short for a curve and has other columns than every longer one."""
+    longer = [other for other in tables if len(other.rows) >= MINIMUM_POINTS]
+    is_short = len(table.rows) < MINIMUM_POINTS and bool(longer)
+    return is_short and not any(shared_names(table, other) for other in longer)
 
 
 @dataclasses.dataclass(frozen=True)

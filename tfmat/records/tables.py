@@ -764,7 +764,7 @@ def find_tables(
         table = find_table(*_named_as_before(above, data, before, line), [], line)
         table.notes = before.notes | table.notes
         further = _columns_of(table.rows)
-        names = _shared_names(before, table)
+        names = shared_names(before, table)
         may_return = cycles and not table.titles
         if names and before.notes == table.notes and _goes_on(columns, further, may_return):
             before.rows.extend(table.rows)
@@ -787,7 +787,7 @@ def find_tables(
 def _of_specimens(tables: list[Table], line: str) -> list[Table]:
     """The tables that may be of specimens, with labels; short ones under other names are results beside the curves."""
     long = [table for table in tables if len(table.rows) >= MINIMUM_POINTS]
-    others = [t for t in tables if not any(_shared_names(t, other) for other in long)]
+    others = [t for t in tables if not any(shared_names(t, other) for other in long)]
     if long and others:
         tables = [table for table in tables if not any(table is other for other in others)]
         said = ", ".join(f"{line} {table.rows[0][0]}" for table in others)
@@ -879,7 +879,7 @@ def _plain_names(cells: Sequence[Cell]) -> list[str]:
     return names
 
 
-def _shared_names(one: Table, other: Table) -> bool:
+def shared_names(one: Table, other: Table) -> bool:
     """Whether two tables have the same columns."""
     return _plain_names(one.header) == _plain_names(other.header) and one.units == other.units
 

@@ -224,11 +224,33 @@ def test_workbooks(tmp_path):
     curves = read_curves(many)
     assert [curve.name for curve in curves] == ["many_A", "many_B"]
     assert "without a table: Results, Empty" in curves[0].steps[0]
-    assert "skipped the sheets without strain and stress: T" in curves[0].steps[1]
+    assert "skipped the sheets without a curve of strain and stress: T" in curves[0].steps[1]
     assert read_one(many, sheet="B").name == "many"
     text = [["strain", "stress"], *[[f"0,{i:02}", f"{i},5"] for i in range(20)]]
     commas = read_one(write_workbook(tmp_path / "text.xlsx", {"S": text}))
     np.testing.assert_allclose(commas.stress_mpa, np.arange(20) + 0.5)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    "header",
+    [
+        ["Specimen", "Rm", "Rp0.2", "A"],
+        ["Specimen", "Strength", "Break stress [MPa]", "Break strain [%]"],
+        ["Specimen", "Stress at Rm", "Strain at Rm", "A"],
+        ["", "", "", ""],
+    ],
+)
+def test_a_sheet_of_results_is_no_curve(tmp_path, header, place):
+    sheets = [("Data", sheet_rows())]
+    sheets.insert(place, ("Results", [header, ["S1", 575, 218, 60], ["S2", 570, 210, 61]]))
+    curve = read_one(write_workbook(tmp_path / "lab.xlsx", dict(sheets)))
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    assert curve.steps[-1] == "skipped the sheets without a curve of strain and stress: Results"
+    # A short sheet with the names of a curve is a curve that lacks rows.
+    sheets[place] = ("Results", sheet_rows()[:6])
+    with pytest.raises(InputError, match="sheet 'Results': it has 4 points"):
+        read_curves(write_workbook(tmp_path / "short.xlsx", dict(sheets)))
 
 
 def test_options_are_checked():
