@@ -552,7 +552,7 @@ class RunResult:
       reason: why the run ended, in words.
       step: global steps done.
       total_steps: global steps that were planned.
-      history: logs by name, one value per epoch of this process, as from Keras `fit`.
+      history: logs by name, one value per epoch of the whole run, as from Keras `fit`.
       record: the last line of metrics.jsonl, and `val_..._all` over all validation examples.
     """
 
@@ -602,6 +602,7 @@ class Run:
         self._position = Position()
         self._is_under_way = self._sent_told = False
         self._last_saved_step = self._first_step = 0
+        self._earlier: dict[str, list[float]] = {}  # history of epochs before a restart
         if settings.profile:
             backend.time_steps(_ONE_CALL_IN)
 
@@ -642,8 +643,21 @@ class Run:
         self._collectives.broadcast_variables(v.value for v in model.variables)
         self._say(f"the run in {workdir} is done: {status['reason']}")
         return RunResult(
-            status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
+            status["reason"],
+            status["step"],
+            saved["total_steps"],
+            self._recorded_history(),
+            status["last_record"],
         )
+
+    def _recorded_history(self) -> dict[str, list[float]]:
+        """The logs of the epochs in metrics.jsonl, which rank 0 tells all others."""
+        history: dict[str, list[float]] = {}
+        for record in self._folder.metrics() if self._folder else []:
+            for name, value in record.items():
+                if name.removeprefix("val_") in ("loss", *self._task.summary.metrics):
+                    history.setdefault(name, []).append(value)
+        return self._collectives.broadcast(history)
 
     # Lengths and precision are found, the step is built.
 
@@ -803,15 +817,15 @@ class Run:
             self._source.resume(checkpoint.meta.get("data", {}), self._log)
             self._last_saved_step = self._first_step = self._position.step
         self._backend.synchronize()
-        if self._folder is None:
-            return
-        step, status = self._first_step, self._folder.status()
-        resumed = status.get("resumed_from_steps", [])
-        if status:
-            resumed = [*resumed, step]
-            self._log(f"going on from step {step}")
-        self._folder.truncate_metrics(step)
-        self._folder.set_status("running", resumed_from_steps=resumed, under_way=None)
+        if self._folder:
+            step, status = self._first_step, self._folder.status()
+            resumed = status.get("resumed_from_steps", [])
+            if status:
+                resumed = [*resumed, step]
+                self._log(f"going on from step {step}")
+            self._folder.truncate_metrics(step)
+            self._folder.set_status("running", resumed_from_steps=resumed, under_way=None)
+        self._earlier = self._recorded_history()
 
     def _loop(self, stop: StopRequest) -> str:
         """Trains to the end; returns why it ended.
@@ -1012,7 +1026,9 @@ class Run:
             self._folder.checkpoints.remove_old()  # where an earlier process was killed before it could
             self._folder.set_status("done", reason, step=step, last_record=record)
         self._log(f"done: {reason}")
-        return RunResult(reason, step, self._total, self._callbacks.history, record)
+        history = self._callbacks.history
+        history |= {name: values + history.get(name, []) for name, values in self._earlier.items()}
+        return RunResult(reason, step, self._total, history, record)
 
     def _take_averages(self) -> None:
         """Averages that the optimizer keeps (`use_ema`) become the weights, as at the end of Keras's `fit`."""

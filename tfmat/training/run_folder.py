@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -274,22 +275,25 @@ class RunFolder:
         except OSError as error:
             raise write_error(path, error) from error
 
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, without a last line that was cut short; empty for a new run."""
+        path = self.path / "metrics.jsonl"
+        records = []
+        for line in path.read_text("utf-8").splitlines() if path.exists() else []:
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+        return records
+
     def truncate_metrics(self, step: int) -> None:
         """Drops the lines after `step`, and a last line that was cut short: the run will write them again."""
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return
-        kept = []
-        for line in path.read_text("utf-8").splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                break
-            if record["step"] > step:
-                break
-            kept.append(line + "\n")
+        kept = itertools.takewhile(lambda record: record["step"] <= step, self.metrics())
         with atomic_write(path, "w") as file:
-            file.writelines(kept)
+            file.writelines(json.dumps(record) + "\n" for record in kept)
 
     def save_model(self, model: "keras.Model", name: str) -> None:
         """Saves an ordinary `.keras` file for inference: no optimizer in it."""

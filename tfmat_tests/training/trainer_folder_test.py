@@ -43,6 +43,7 @@ def test_the_run_folder(tmp_path):
     second = make_trainer(workdir=folder)
     again = second.fit(*TRAIN, **fit, validation=VALIDATION)
     assert (again.step, again.reason) == (result.step, result.reason)
+    assert again.history == result.history
     np.testing.assert_array_equal(flat_weights(trainer.model), flat_weights(second.model))
     with pytest.raises(InputError, match="started with global_batch_size=64, not 32"):
         make_trainer(workdir=folder).fit(*TRAIN, global_batch_size=32, train_for="4epochs")
@@ -84,6 +85,7 @@ def test_stopped_by_a_signal_and_started_again_is_bit_identical(tmp_path):
     result = resumed.fit(*TRAIN, **fit)
     np.testing.assert_array_equal(flat_weights(resumed.model), flat_weights(whole.model))
     assert result.record["val_loss_all"] == expected.record["val_loss_all"]
+    assert result.history == expected.history
     status = json.loads((tmp_path / "parts" / "status.json").read_text())
     assert status["resumed_from_steps"] == [18, 39]
 
