@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -851,27 +851,52 @@ _CHOICES = {
     "shear_strain": ("engineering", "tensor"),
     "decimal": ("point", "comma"),
 }
-# Notes before the table, as testing machines call them.
-_AREA_NOTE = r"(initial )?(cross.?section(al)?( area)?|area|querschnitt(sfläche)?|a0|s0)( a0| s0)?"
-_LENGTH_NOTE = r"(initial |original )?(gau?ge.?length|messlänge|l0)( l0)?"
+# _WHOSE: words before a size in the head that name no other one; _COMPOUND: the same in German words.
+_WHOSE = (
+    r"((initial|original|starting|specimen|sample|coupon|test.?piece|average|mean|mittlere[rs]?) )*"
+)
+_COMPOUND = r"((anfangs|ausgangs|start|proben|prüf)-?)*"
+# Notes before the table, as testing machines call them; words such as `final` are in none.
+_AREA_NOTE = (
+    rf"{_WHOSE}(gau?ge )?(area( of (the )?(cross.?section|specimen))?|cross.?section(al)?( area)?|section"
+    rf"|{_COMPOUND}(querschnitt(sfläche)?|fläche)|[as] ?0)( [as] ?0)?( (initial|original))?"
+)
+_LENGTH_NOTE = (
+    rf"{_WHOSE}(gau?ge.?length|{_COMPOUND}messlänge|l ?0)( l ?0)?( (initial|original|specimen))?"
+)
+_DIAMETER_NOTE = rf"{_WHOSE}(gau?ge )?(diameter|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|d ?0|[ø⌀])( d ?0)?"
+_WIDTH_NOTE = (
+    rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|[bw] ?0)( [bw] ?0)?"
+)
+_THICKNESS_NOTE = (
+    rf"{_WHOSE}(gau?ge )?(thickness|{_COMPOUND}dicke|épaisseur|espesor|spessore|[at] ?0)( [at] ?0)?"
+)
+# _HOLLOW: words in the head of a tube, whose diameter gives no area.
+_HOLLOW = re.compile(r"\b(inner|inside|wall|tub(e|ular)|pipe)\b|innen|wandst|wanddicke|rohr")
+# _SAME_SIZE: ratio of two sizes that are one, but for rounding.
+_SAME_SIZE = 1.01
 # _EXTENSOMETER_NOTE: the length between the edges of an extensometer (Le of ISO 6892-1).
 _EXTENSOMETER_NOTE = (
     r"(extensometer.?)?(gau?ge.?length|length|messlänge)( le)|le|extensometer.?(gau?ge.?)?length"
+    r"|gau?ge.?length extensometer|(extensometer|geräte|fein).?messlänge( le)?"
 )
 # _EXTENSOMETER: a column of a length that an extensometer measured.
 _EXTENSOMETER_LENGTH = re.compile(r"extensom|längenänderung|^le\b", re.IGNORECASE)
-# Quantity of a column that is no strain or stress yet -> option, note and units of its size, and what to give.
-_SIZES: dict[str, tuple[str, str, dict[str, float], str]] = {
+# Quantity of a column that is no strain or stress yet -> option, note and units of its size, words of a note that may
+# be meant for it, and what to give.
+_SIZES: dict[str, tuple[str, str, dict[str, float], str, str]] = {
     "displacement": (
         "gauge_length",
         _LENGTH_NOTE,
         DISPLACEMENT_UNITS,
+        r"gau?ge|messlänge|\bl ?0\b",
         "its length with --gauge_length=MM, or the strain with --strain_column",
     ),
     "load": (
         "area",
         _AREA_NOTE,
         AREA_UNITS,
+        r"area|section|querschnitt|fläche|diam|durchmesser|width|thickness|breite|dicke|\b[asd] ?0\b",
         "its cross-section with --area=MM2, or the stress with --stress_column",
     ),
 }
@@ -1070,15 +1095,71 @@ def _strain_unit_of(strain: Array, stress: Array) -> str:
 
 def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float, str]:
     """The gauge length (mm) of a displacement, the area (mm²) of a load, and where it is known from."""
-    name, noted, units, missing = _SIZES[column.unit.quantity]
-    value, source = getattr(options, name), "as given"
+    name, noted, units, related, missing = _SIZES[column.unit.quantity]
+    value = getattr(options, name)
+    if value is not None:
+        return value, "as given"
+    found, source = _noted(table, noted, units), "from the file's head"
+    about = f"column '{column.name}' is a {column.unit.quantity}; "
+    if not _agree(found.values()):
+        raise InputError(f"{about}the head tells {' and '.join(found)}; give {missing}")
+    value = next(iter(found.values()), None)
+    if name == "gauge_length":
+        value = _length_of(table, column, value)
+    elif value is None and (made := _area_of_dimensions(table)):
+        value, source = made
     if value is None:
-        value, source = _noted(table, noted, units), "from the file's head"
-        if name == "gauge_length":
-            value = _length_of(table, column, value)
-    if value is None:
-        raise InputError(f"column '{column.name}' is a {column.unit.quantity}; give {missing}")
+        why = _not_taken(table, noted, related)
+        raise InputError(f"{about}{why}give {missing}")
     return value, source
+
+
+def _agree(values: Iterable[float]) -> bool:
+    """Whether there are not two sizes that differ by more than rounding."""
+    values = list(values)
+    return not values or max(values) <= _SAME_SIZE * min(values)
+
+
+def _area_of_dimensions(table: Table) -> tuple[float, str] | None:
+    """The area (mm²) by the head's diameter, or width and thickness, and where it is from; None where it is unsure."""
+    diameter, width, thickness = (
+        _noted(table, pattern, DISPLACEMENT_UNITS)
+        for pattern in (_DIAMETER_NOTE, _WIDTH_NOTE, _THICKNESS_NOTE)
+    )
+    areas = {}
+    for d in diameter.values():
+        areas[np.pi / 4.0 * d**2] = f"the diameter of {d:.4g} mm"
+    for w, t in itertools.product(width.values(), thickness.values()):
+        areas[w * t] = f"the width of {w:.4g} mm and the thickness of {t:.4g} mm"
+    said = (f"{name} {text}".casefold() for name, text in table.notes.items())
+    if not areas or not _agree(areas) or (diameter and any(map(_HOLLOW.search, said))):
+        return None
+    area, of = next(iter(areas.items()))
+    return float(area), f"from {of} in the file's head"
+
+
+def _area_in_doubt(table: Table, options: ReadingOptions) -> str:
+    """The head's area and what its dimensions give, in words, where they are two areas; else empty."""
+    found = _noted(table, _AREA_NOTE, AREA_UNITS)
+    made = _area_of_dimensions(table)
+    if options.area is not None or not found or made is None:
+        return ""
+    area, source = next(iter(found.values())), made[1].removeprefix("from ")
+    if _agree([area, made[0]]):
+        return ""
+    return f"the head tells an area of {area:.4g} mm², which was taken, and {source} gives {made[0]:.4g} mm²"
+
+
+def _not_taken(table: Table, pattern: str, related: str) -> str:
+    """The head's lines that may be meant for a size and are not plain to read, in words that end in a semicolon."""
+    lines = []
+    for name, text in table.notes.items():
+        words, unit = _split_note(name, AREA_UNITS | DISPLACEMENT_UNITS)
+        if re.match(r"[\d.,]", text) and re.search(related, words):
+            is_bare = re.fullmatch(r"[\d.,]+", text) and not unit
+            why = "has no unit" if is_bare else "is not taken for it"
+            lines.append(f"the head's '{shorten(f'{name}: {text}')}' {why}")
+    return "".join(f"{line}; " for line in lines[:3])
 
 
 def is_of_an_extensometer(column: Column) -> bool:
@@ -1088,7 +1169,7 @@ def is_of_an_extensometer(column: Column) -> bool:
 
 def _length_of(table: Table, column: Column, gauge_length: float | None) -> float | None:
     """The length (mm) that a travel is of: an extensometer's own, where the head tells it beside the specimen's."""
-    own = _noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS)
+    own = next(iter(_noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS).values()), None)
     if own is None or gauge_length is None or own == gauge_length:
         return own if gauge_length is None else gauge_length
     if is_of_an_extensometer(column):
@@ -1101,19 +1182,25 @@ def _length_of(table: Table, column: Column, gauge_length: float | None) -> floa
     )
 
 
-def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:
-    """A size that stands before the table with its unit, `Area: 24,5 mm²`; None where it is not plain to read."""
+def _noted(table: Table, pattern: str, units: dict[str, float]) -> dict[str, float]:
+    """The sizes that stand before the table with their unit, by their lines: `Area: 24,5 mm²`."""
+    found = {}
     for name, text in table.notes.items():
-        unit_of_name = re.search(r"[\[(](.*?)[\])]", name)
-        key = re.sub(r"[\[(].*?[\])]|_", " ", name)
+        words, unit = _split_note(name, units)
         match = re.fullmatch(r"([\d.,]+)\s*(.*)", text)
-        if not match or not re.fullmatch(pattern, " ".join(key.lower().split())):
+        if not match or not re.fullmatch(pattern, words):
             continue
-        factor = find_size(match[2] or (unit_of_name[1] if unit_of_name else ""), units)
+        factor = find_size(match[2] or unit, units)
         value = number(match[1], "," if re.fullmatch(r"\d+,\d+", match[1]) else ".")
         if factor and value:
-            return value * factor
-    return None
+            found[f"'{name}: {text}'"] = value * factor
+    return found
+
+
+def _split_note(name: str, units: dict[str, float]) -> tuple[str, str]:
+    """The words of a note's name in lower case, with those in brackets, and its unit; `S0 in mm²`, `Area [mm²]`."""
+    name, unit = split_header(name, lambda text: find_size(text, units))
+    return " ".join(re.sub(r"[\[\](){}_,;]", " ", _accented(name)).split()), unit or ""
 
 
 def _is_blank(cell: Cell) -> bool:
@@ -1193,6 +1280,7 @@ class RawCurve:
       columns: names of the columns of strain and stress.
       sure_units: the axes whose unit is in no doubt: it was given, or it is the read one of a load or a displacement.
       compression_in_head: the line before the table, or the file's name, that says compression.
+      area_in_doubt: two areas that the head tells, in words; empty where it does not.
       machine_travel: the strain is, or is made of, a travel that machine and grips have a share in.
     """
 
@@ -1212,6 +1300,7 @@ class RawCurve:
     sure_units: frozenset[Axis] = frozenset()
     machine_travel: bool = False
     compression_in_head: str = ""
+    area_in_doubt: str = ""
 
 
 def read_curves(
@@ -1470,6 +1559,9 @@ def _curve(
             or (column.unit.quantity != axis and column.unit_source != ASSUMED)
         ),
         machine_travel=axes["strain"].is_of_the_machine,
+        area_in_doubt=_area_in_doubt(table, options)
+        if axes["stress"].unit.quantity == "load"
+        else "",
     )
 
 

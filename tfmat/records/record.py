@@ -349,6 +349,9 @@ class MeasuredTest:
     @classmethod
     def of(cls, raw: RawCurve) -> "MeasuredTest":
         """A test as it was read, before anything is done to it."""
+        two_areas = Caveat(
+            "two areas", raw.area_in_doubt, "give the one that holds with --area=MM2"
+        )
         return cls(
             raw.name,
             np.asarray(raw.strain),
@@ -356,6 +359,7 @@ class MeasuredTest:
             steps=list(raw.steps),
             assumed=list(raw.assumed),
             conditions=dict(raw.conditions),
+            warnings=[two_areas] if raw.area_in_doubt else [],
         )
 
     def __len__(self) -> int:

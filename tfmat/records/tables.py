@@ -1151,7 +1151,10 @@ def _notes(rows: list[Row]) -> dict[str, str]:
         elif match := re.match(r"([^:=]{2,40}?)\s*[:=]\s*(.+)", text):
             notes[match[1].strip()] = match[2].strip()
         elif len(texts) >= 2 and any(c.isdigit() for c in texts[1]):
-            notes[texts[0]] = " ".join(texts[1:3])
+            # `S0;31;mm²;S0;38;mm²` are of two specimens.
+            again = texts.index(texts[0], 1) if texts[0] in texts[1:] else 0
+            differ = bool(again) and texts[:again] != texts[again : 2 * again]
+            notes[texts[0]] = " ".join(texts[1:] if differ else texts[1:3])
     return notes
 
 

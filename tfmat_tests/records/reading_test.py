@@ -181,6 +181,76 @@ def test_sizes_are_taken_from_the_head_of_the_file(tmp_path):
     assert "area of 24.5 mm² (from the file's head)" in curve.steps[0]
 
 
+def load_under(tmp_path, head: list[str], **options):
+    """The curve of a travel over 20 mm and a load over 30 mm², in a file with these lines before its table."""
+    rows = [f"{20 * e:.8g};{30 * s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    text = "\n".join([*head, "", "Extension [mm];Load [N]", *rows])
+    return read_one(write(tmp_path, text, "load.csv"), **options)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        ["Anfangsquerschnitt S0;30,0;mm²", "Anfangsmesslänge L0;20,0;mm"],
+        ["S0 in mm²;30,0", "L0 in mm;20,0"],
+        ["Original cross-sectional area;0.30;cm^2", "Original gauge length;2.0;cm"],
+        ["Specimen area;30.0;mm2", "Gauge length (L0);20.0;mm"],
+        ["Fläche;30,0;mm²", "Messlänge;20,0;mm", "Messlänge nach Bruch;31,0;mm"],
+        ["Area after fracture;9.5;mm²", "Area: 30.0 mm²", "Extensometer gauge length;20.0;mm"],
+        [
+            "Area (initial);30.0;mm²",
+            "Gauge length (grips);60;mm",
+            "Gauge length (extensometer);20;mm",
+        ],
+        ["Breite b0;10,0;mm", "Dicke a0;3,0;mm", "L0;20,0;mm"],
+        ["Diameter;6.1803872;mm", "Final diameter;4.0;mm", "Length;60;mm", "Gauge length;20;mm"],
+        [
+            "Durchmesser d0;6,1803872;mm",
+            "Endquerschnitt;9,5;mm²",
+            "du;4,0;mm",
+            "Anfangsmesslänge;20;mm",
+        ],
+    ],
+)
+def test_sizes_in_the_head_are_taken_in_a_laboratory_s_words(tmp_path, head):
+    curve = load_under(tmp_path, head)
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+    assert not curve.area_in_doubt
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("Area: 30.0", "the head's 'Area: 30.0' has no unit; give its cross-section with --area"),
+        ("Area after fracture;9.5;mm²", "the head's 'Area after fracture: 9.5 mm²' is not taken"),
+        ("Final diameter;4.0;mm", "the head's 'Final diameter: 4.0 mm' is not taken"),
+        ("Diameter;6.18;mm\nWall thickness;1.0;mm", "the head's 'Diameter: 6.18 mm' is not taken"),
+        ("S0;30,0;mm²;S0;38,0;mm²", "the head's 'S0: 30,0 mm² S0 38,0 mm²' is not taken"),
+        ("Area;30.0;mm²\nS0;38.0;mm²", "tells 'Area: 30.0 mm²' and 'S0: 38.0 mm²'"),
+        ("Diameter;6.18;mm\nWidth;6.0;mm\nThickness;3.0;mm", "'Diameter: 6.18 mm' is not taken"),
+    ],
+)
+def test_a_size_in_the_head_that_is_not_plain_is_quoted(tmp_path, line, said):
+    with pytest.raises(InputError) as error:
+        load_under(tmp_path, [*line.splitlines(), "L0;20,0;mm"])
+    assert said in str(error.value)
+
+
+def test_an_area_from_dimensions_is_said_and_one_that_they_contradict_is_warned_about(tmp_path):
+    length = "L0;20,0;mm"
+    made = load_under(tmp_path, ["Diameter;10;mm", length])
+    assert "area of 78.5398 mm² (from the diameter of 10 mm in the file's head)" in made.steps[0]
+    head = ["S0;30,0;mm²", "Diameter;10;mm", length]
+    two = load_under(tmp_path, head)
+    np.testing.assert_allclose(two.stress_mpa, STRESS, rtol=1e-7)
+    (warning,) = clean(two, CurveTarget(20)).warnings
+    assert warning.kind == "two areas"
+    assert "area of 30 mm², which was taken, and the diameter of 10 mm" in warning.text
+    assert "gives 78.54 mm²" in warning.text
+    assert not load_under(tmp_path, head, area=30.0).area_in_doubt
+
+
 @pytest.mark.parametrize(
     ("header", "given", "found"),
     [
