@@ -276,7 +276,21 @@ def _parse(name: str, flag_values: flags.FlagValues, arguments: list[str]) -> li
             f"unknown flag --{error.flagname}{hint} (see `tfmat {name} --help`)"
         ) from error
     except flags.Error as error:
-        raise InputError(" ".join(str(error).split())) from error
+        raise InputError(_plain_error(" ".join(str(error).split()))) from error
+
+
+def _plain_error(text: str) -> str:
+    """absl's error without the words of Python's conversions to a number."""
+    found = re.fullmatch(r"flag --(\w+)=(.*?): (could not convert|invalid literal for int).*", text)
+    if found is None:
+        return text
+    name, value, of = found.groups()
+    kind = (
+        "one number, with a decimal point if any" if of == "could not convert" else "a whole number"
+    )
+    is_size = name in ("area", "gauge_length") and "," in value
+    hint = "; answer specimens of different sizes one at a time" if is_size else ""
+    return f"--{name} is '{value}'; give {kind}{hint}"
 
 
 def _command_help(name: str, command: "Command", flag_values: flags.FlagValues) -> str:

@@ -1213,7 +1213,7 @@ def _turned(raw: RawCurve) -> tuple[RawCurve, bool]:
         ]
         raise InputError(
             f"column '{names[0]}' is negative and column '{names[1]}' positive: strain goes to {ends[0]} and stress to "
-            f"{ends[1]}; the sign of the {'travel' if strain else 'load'} is turned round: multiply it by -1 for "
+            f"{ends[1]}; the sign of '{names[0]}' is turned round: multiply it by -1 for "
             "tension, or both by -1 where compression is positive (negative strain and stress are compression)"
         )
     if not strain:
