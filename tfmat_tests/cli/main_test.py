@@ -57,8 +57,9 @@ def test_version(capsys: Capture) -> None:
         (["--jsn"], "tfmat: unknown flag '--jsn'; a command comes first, see `tfmat --help`\n"),
         (["laws", "--jsn"], "tfmat: unknown flag --jsn; did you mean '--json'? (see `tfmat laws --help`)\n"),
         (["laws", "--json=5"], None),
-        (["identify", "x", "--area=31.7,38"], "tfmat: --area is '31.7,38'; give one number, with a decimal point if any; "
-         "answer specimens of different sizes one at a time\n"),
+        (["identify", "x", "--area=31.7,38"],
+         ("tfmat: --area is '31.7,38'; give one number, with a decimal point if any; "
+          "answer specimens of different sizes one at a time\n")),
         (["generate", "--seed=1.5"], "tfmat: --seed is '1.5'; give a whole number\n"),
         (["generate", "--seed"], None),
     ],
