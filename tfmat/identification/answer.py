@@ -1204,6 +1204,7 @@ def _answer(
     found = _caveats(law, source, record, method, predicted, fitted, of_tests, noise)
     values = values_of(law, method, predicted, best)
     parameters = np.array([value.value for value in values.values()])
+    found += caveats.derivative_caveats(law, labels[method], record)
     found += caveats.stability_caveats(law, parameters, record)
     found += caveats.plausibility_caveats(law, parameters, record.largest_mpa)
     covariance = shared_std = None

@@ -354,3 +354,21 @@ def stability_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> li
             "a calculation ends or goes astray there: add a test of that mode, or choose a law that is stable",
         )
     ]
+
+
+def derivative_caveats(law: Law, labels: Array, record: MeasuredRecord) -> list[Caveat]:
+    """A law whose derivatives at the answer, labels [identified], are not finite: fit and intervals rest on them."""
+    with np.errstate(all="ignore"):
+        bad = ~np.isfinite(law.label_derivatives(record.driven, labels[None])[0])
+    if not bad.any():
+        return []
+    point, parameter = np.argwhere(bad)[0]
+    return [
+        Caveat(
+            "derivatives not finite",
+            f"the derivative of law {law.name} by {law.identified[parameter].name} is not finite at {bad.any(1).sum()} "
+            f"of {len(bad)} points, first at point {point + 1}",
+            "the fit and its intervals rest on it: `tfmat laws FILE:LAW` says where the law fails",
+            blocks=True,
+        )
+    ]

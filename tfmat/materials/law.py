@@ -346,6 +346,7 @@ class Law(abc.ABC):
         because their elastic part is a hundredth of the curve and would hold no point at all.
       strength_mpa: range of the stress at which a simulated curve breaks off, or None for no cut-off.
       noise_mpa: default standard deviation of the Gaussian stress noise.
+      rises: whether the law holds only where the stress rises with the strain; `tfmat laws` refuses it elsewhere.
       noise_strain: the same of the strain (-), where a test drives the stress.
       rupture_strain: strain (-) at which a specimen breaks under a driven stress; the record ends before.
       laboratory: options of `CurveSettings` by which the records of this law's family depart from it, name -> (low,
@@ -373,6 +374,7 @@ class Law(abc.ABC):
     strain_spacing: ClassVar[float] = 1.0
     strength_mpa: ClassVar[tuple[float, float] | None] = None
     noise_mpa: ClassVar[float] = 1.0
+    rises: ClassVar[bool] = False
     noise_strain: ClassVar[float] = 1e-5
     rupture_strain: ClassVar[float] = float("inf")
     laboratory: ClassVar[Mapping[str, tuple[float, float]]] = {}
@@ -611,6 +613,8 @@ _DIFFERENCE_TOLERANCE = 1e-5
 _INSIDE = 1e-3
 # Relative change of the response by a relative change of the parameter that counts as none.
 _NO_CHANGE = 1e-4
+# _FALL: share of a curve's largest stress; a fall from one point to the next by less is rounding.
+_FALL = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -676,13 +680,31 @@ def _check_stress(law: Law, history: History, parameters: Array) -> Finding:
         return Finding(answered, False, f"shape {stress.shape} for {driven} of shape {expected}")
     bad = ~np.isfinite(stress).all(axis=1)
     if bad.any():
-        names = (parameter.name for parameter in law.parameters)
-        values = ", ".join(
-            f"{name}={value:g}" for name, value in zip(names, parameters[bad][0], strict=True)
+        return Finding(answered, False, f"not finite at {_values(law, parameters[bad][0])}")
+    falls = np.diff(stress) < -_FALL * np.abs(stress).max(axis=1, keepdims=True)
+    if law.rises and falls.any():
+        return Finding(
+            answered,
+            False,
+            f"falls {_where(law, history, parameters, falls)}; hardening must rise within all ranges: choose other "
+            "ranges, or the gain of stress as a parameter",
         )
-        return Finding(answered, False, f"not finite at {values}")
     extremes = f"{stress.min():.4g} to {stress.max():.4g} {unit}".rstrip()
     return Finding(answered, True, f"finite, {extremes} over the ranges")
+
+
+def _values(law: Law, parameters: Array) -> str:
+    names = (parameter.name for parameter in law.parameters)
+    return ", ".join(f"{name}={value:g}" for name, value in zip(names, parameters, strict=True))
+
+
+def _where(law: Law, history: History, parameters: Array, bad: NDArray[np.bool_]) -> str:
+    """The first of the `bad` [curves, points], in words."""
+    curve, point = np.argwhere(bad)[0]
+    driven = np.broadcast_to(history.driven, (len(parameters), history.driven.shape[1]))
+    name, unit = ("stress", " MPa") if history.strain is None else ("strain", "")
+    place = f"at {name} {driven[curve, point]:.4g}{unit}"
+    return f"{place} with {_values(law, parameters[curve])}"
 
 
 def _check_independence(law: Law, history: History, parameters: Array) -> Finding:
@@ -709,6 +731,11 @@ def _check_derivatives(law: Law, history: History, parameters: Array) -> Finding
     derivatives = np.asarray(law.sensitivities(history, parameters))
     largest = 0.0
     for i, parameter in enumerate(law.parameters):
+        bad = ~np.isfinite(derivatives[:, :, i])
+        if bad.any():
+            place = _where(law, history, parameters, bad)
+            detail = f"d {_answer(history)} / d {parameter.name} is not finite {place}"
+            return Finding("derivatives", False, detail)
         step = _CHECK_STEP * parameter.size(parameters[:, i])
         above, below = parameters.copy(), parameters.copy()
         above[:, i] += step
@@ -725,7 +752,8 @@ def _check_derivatives(law: Law, history: History, parameters: Array) -> Finding
         error /= np.maximum(np.abs(difference).max(axis=1), hardly)[:, None] + 1e-300
         typical = float(np.quantile(error, 0.98))
         if not typical <= _DIFFERENCE_TOLERANCE:
-            detail = f"differs from central differences by {typical:.1g} of its largest value"
+            place = _where(law, history, parameters, error >= error.max())
+            detail = f"differs from central differences by {typical:.1g} of its largest value, most {place}"
             return Finding(
                 "derivatives", False, f"d {_answer(history)} / d {parameter.name} {detail}"
             )

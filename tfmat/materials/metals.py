@@ -36,10 +36,14 @@ class ElasticPlasticLaw(Law):
     stress_measure = "true"
     strain_spacing = 2.0
     laboratory = METAL_TENSION
+    rises = True
 
     @abc.abstractmethod
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
-        """H and dH/dεp in MPa at plastic_strain [curves, points] >= 0; H rises and bends to one side only."""
+        """H and dH/dεp in MPa at plastic_strain [curves, points] >= 0; H rises and bends to one side only.
+
+        The slope may be infinite at zero.
+        """
 
     @abc.abstractmethod
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
@@ -65,10 +69,13 @@ class ElasticPlasticLaw(Law):
             stress, slope, plastic_strain, elastic = self._solve(strain, columns)
             share = modulus / (modulus + slope)
             out[:, :, 0] = stress
-            out[:, :, 1] = np.where(elastic, strain, slope * stress * share / modulus**2)
             by_column = self.hardening_derivatives(plastic_strain, columns[1:])
-            for i, derivative in enumerate(by_column, start=2):
-                out[:, :, i] = np.where(elastic, 0.0, derivative * share)
+            with np.errstate(
+                invalid="ignore"
+            ):  # an infinite slope at zero, where the curve is elastic
+                out[:, :, 1] = np.where(elastic, strain, slope * stress * share / modulus**2)
+                for i, derivative in enumerate(by_column, start=2):
+                    out[:, :, i] = np.where(elastic, 0.0, derivative * share)
 
         found = in_blocks(fill, strain, parameters, (1 + len(self.parameters),))
         return found[:, :, 0], found[:, :, 1:]
@@ -87,6 +94,10 @@ class ElasticPlasticLaw(Law):
         plastic_strain = np.maximum(strain - yield_strain, 0.0)
         total_strain = np.maximum(strain, yield_strain)
         tolerance = _TOLERANCE * total_strain
+
+        def is_above(tried: Array) -> NDArray[np.bool_]:
+            return self.hardening(tried, others)[0] > modulus * (total_strain - tried)
+
         for _ in range(_MOST_STEPS):
             flow_stress, slope = self.hardening(plastic_strain, others)
             step = total_strain - plastic_strain
@@ -101,13 +112,15 @@ class ElasticPlasticLaw(Law):
             if converged.all():
                 break
         else:
-
-            def is_above(tried: Array) -> NDArray[np.bool_]:
-                return self.hardening(tried, others)[0] > modulus * (total_strain - tried)
-
             root = bisected(is_above, total_strain - yield_strain)
             plastic_strain = np.where(converged, plastic_strain, root)
         flow_stress, slope = self.hardening(plastic_strain, others)
+        # A step that ends at an infinite slope, as a power has it at zero, leads away from there no more.
+        stuck = ~np.isfinite(slope) & ~elastic
+        if stuck.any():
+            root = bisected(is_above, total_strain - yield_strain)
+            plastic_strain = np.where(stuck, root, plastic_strain)
+            flow_stress, slope = self.hardening(plastic_strain, others)
         return np.where(elastic, modulus * strain, flow_stress), slope, plastic_strain, elastic
 
 

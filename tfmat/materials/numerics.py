@@ -236,7 +236,13 @@ class Residuals:
         else:
             jacobian = self._weighted(self.law.label_derivatives(self.strain, labels))
         transposed = np.swapaxes(jacobian, 1, 2)
-        return transposed @ jacobian, (transposed @ values[:, :, None])[:, :, 0]
+        normal = transposed @ jacobian
+        if not np.isfinite(normal).all():
+            # Points without a derivative lead nowhere; the answer is checked for them.
+            jacobian = np.where(np.isfinite(jacobian), jacobian, 0.0)
+            transposed = np.swapaxes(jacobian, 1, 2)
+            normal = transposed @ jacobian
+        return normal, (transposed @ values[:, :, None])[:, :, 0]
 
     def _weighted(self, jacobian: Array) -> Array:
         if not self._plain:

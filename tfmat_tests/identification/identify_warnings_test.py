@@ -191,6 +191,30 @@ def answered(folder, law, strain, load):
     return found
 
 
+_BROKEN = """
+import numpy as np
+from tfmat.materials.metals import Voce
+
+class Broken(Voce):
+    name = "broken"
+
+    def stress_and_derivatives(self, strain, parameters):
+        stress, derivatives = super().stress_and_derivatives(strain, parameters)
+        derivatives[:, -1, 3] = np.nan
+        return stress, derivatives
+"""
+
+
+def test_a_law_whose_derivatives_are_not_finite_is_not_to_be_used(tmp_path):
+    (tmp_path / "broken.py").write_text(_BROKEN)
+    strain = np.linspace(0.0, 0.06, 60)
+    stress = find_law("voce").stress(strain[None], np.array([[200e3, 300.0, 200.0, 20.0]]))[0]
+    found = answered(tmp_path, f"{tmp_path}/broken.py:Broken", strain, stress)
+    assert "derivatives not finite" in found.do_not_use
+    (said,) = [line for line in found.warnings if line.kind == "derivatives not finite"]
+    assert "by b is not finite at 1 of" in said.text
+
+
 def test_cycles_of_steel_with_the_machine_s_strain_are_not_to_be_used(tmp_path):
     law, values = find_law("voce_chaboche_1"), np.array([[200e3, 900.0, 300.0, 8.0, 60e3, 150.0]])
     strain = cycles((0.03, -0.03, 0.03, -0.03))

@@ -1,5 +1,6 @@
 """What every law inherits; histories; the trial of a law; laws by name and in a user's file."""
 
+import re
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from tfmat.errors import InputError
 from tfmat.materials import LAWS, History, HistoryLaw, Law, Parameter, find_law, law_class
 from tfmat.materials.cyclic import HahnTsai
 from tfmat.materials.law import check_law
-from tfmat.materials.metals import Voce
+from tfmat.materials.metals import ElasticPlasticLaw, Voce
 from tfmat.materials.registry import MONOTONIC_LAWS, check_definition
 
 # --------------------------------------------------------------------------------------------------
@@ -200,6 +201,70 @@ def test_wrong_derivative_is_named():
     finding = _failure(derivatives=derivatives)
     assert finding.check == "derivatives"
     assert "d stress / d S" in finding.detail
+
+
+def test_derivatives_that_are_not_finite_name_the_place():
+    def derivatives(self, strain, parameters):
+        found = LAWS["tanh_shear"].derivatives(self, strain, parameters)
+        found[3, 7, 1] = np.nan
+        return found
+
+    detail = _failure(derivatives=derivatives).detail
+    assert re.search(r"d stress / d S is not finite at strain 0\.\d+ with G0=[\d.]+, S=", detail)
+
+
+class _HockettSherby(ElasticPlasticLaw):
+    """Hockett and Sherby, J. Mech. Phys. Solids 23 (1975) 87-98; its slope is infinite at zero plastic strain."""
+
+    name = title = formula = source = "hockett_sherby"
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log"),
+        Parameter("sigma0", "MPa", 10.0, 500.0, "log"),
+        Parameter("sigma_s", "MPa", 550.0, 3000.0, "log"),
+        Parameter("N", "-", 0.5, 50.0, "log"),
+        Parameter("n", "-", 0.3, 1.0),
+    )
+    max_strain = (0.005, 0.6)
+
+    def hardening(self, plastic_strain, columns):
+        first_yield, saturation, rate, exponent = columns
+        left = (saturation - first_yield) * np.exp(-rate * plastic_strain**exponent)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = left * exponent * rate * plastic_strain ** (exponent - 1)
+        return saturation - left, slope
+
+    def hardening_derivatives(self, plastic_strain, columns):
+        first_yield, saturation, rate, exponent = columns
+        power = plastic_strain**exponent
+        decay = np.exp(-rate * power)
+        left = (saturation - first_yield) * decay
+        log = np.log(np.maximum(plastic_strain, 1e-250))
+        return decay, 1 - decay, left * power, left * rate * power * log
+
+
+def test_hardening_with_an_infinite_slope_at_zero():
+    law = _HockettSherby()
+    assert all(finding.passed for finding in check_law(law)), check_law(law)
+    strain, values = np.linspace(0.001, 0.1, 9), (35e3, 10.0, 3000.0, 50.0, 0.3)
+    modulus, first_yield, saturation, rate, exponent = values
+    (stress,) = law.stress(strain[None], np.array([values]))
+    plastic = strain - stress / modulus
+    # The root is well-conditioned in the plastic strain, which the equation gives of the stress.
+    expected = (np.log((saturation - first_yield) / (saturation - stress)) / rate) ** (1 / exponent)
+    np.testing.assert_allclose(plastic, expected, rtol=1e-6, atol=1e-14)
+
+
+def test_hardening_that_falls_within_the_ranges_is_refused():
+    ranges = {"sigma0": (10.0, 1000.0), "sigma_s": (20.0, 3000.0)}
+    parameters = tuple(
+        Parameter(p.name, p.unit, *ranges.get(p.name, (p.low, p.high)), p.scale)
+        for p in _HockettSherby.parameters
+    )
+    finding = check_law(type("Falls", (_HockettSherby,), {"parameters": parameters})())[-1]
+    assert not finding.passed
+    assert re.match(
+        r"falls at strain 0\.\d+ with E=35000, sigma0=1000, sigma_s=20, ", finding.detail
+    )
 
 
 def test_stress_that_is_not_finite_names_the_parameters():
