@@ -377,8 +377,10 @@ def write_csv(path: str, results: "Sequence[Answer]", *, details: bool = False) 
             ends = [f" {key}_low", f" {key}_high"] if key.endswith("ci95") else [f" {key}"]
             header += [f"{name}{'' if end == ' value' else end} [{unit}]" for end in ends]
     header += ["rmse_percent", "num_points", *conditions]
-    for entry in tensile.values():
-        header += [f"{entry.symbol} [{entry.unit}]", f"{entry.symbol} is"]
+    for field, entry in tensile.items():
+        # E of the law has a column of its own.
+        symbol = f"chord {entry.symbol}" if field == "modulus_mpa" else entry.symbol
+        header += [f"{symbol} [{entry.unit}]", f"{symbol} is"]
     header += ["assumed", "warnings"]
     certified = any(result.posterior for result in results)
     if certified:

@@ -102,6 +102,7 @@ def test_workbook_holds_the_values_and_the_points(work):
     path.write_bytes(module.excel_of([answer]))
     book = openpyxl.load_workbook(path)
     header, row = (list(cells) for cells in book["answers"].values)
+    assert len(set(header)) == len(header) and "chord E [MPa]" in header
     assert row[header.index("E [MPa]")] == pytest.approx(answer.parameters["E"].value, rel=1e-5)
     points = np.array([row[1:] for row in book.worksheets[1].iter_rows(2, values_only=True)])
     np.testing.assert_allclose(points[:, 1], answer.curve.stress_mpa)
