@@ -261,9 +261,6 @@ class MeshShape:
         return ",".join(f"{name}:{size}" for name, size in self.axes)
 
 
-ONE_DEVICE = MeshShape(((BATCH, 1),))
-
-
 def _parse_axis(part: str, text: str) -> tuple[str, int]:
     name, _, size = part.partition(":")
     name, size = name.strip(), size.strip()

@@ -28,7 +28,6 @@ DESCRIPTION, FUNCTIONS = "simulator.toml", "simulator.py"
 # Names that a template may use beside the parameters: the number of the run's processors.
 RESERVED = ("threads",)
 
-Values = Mapping[str, float]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 

@@ -418,7 +418,7 @@ def test_the_cascade_ends_with_chains_where_no_weights_do(monkeypatch):
     monkeypatch.setattr(sampling, "_MOST_ROUNDS", 6)
     monkeypatch.setattr(posterior, "LARGEST_K", -99.0)
     found = sampled_anew(many, guesses(fitted, 1200), 600)
-    monkeypatch.setattr(side_by_side, "processors", lambda: 1)
+    monkeypatch.setattr(side_by_side, "available_threads", lambda: 1)
     for one, alone in zip(found, sampled_anew(many, guesses(fitted, 1200), 600), strict=True):
         np.testing.assert_array_equal(alone.labels, one.labels)
         assert alone.certificate == one.certificate

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from tfmat.backends.registry import EXCHANGES
 from tfmat.scaling.model import GOAL, LOSS, analyse, recommend
 from tfmat.scaling.study import Assumptions, Measurements, Meeting, RankUse, Repetition, messages
 from tfmat_tests.scaling.synthetic import WEIGHTS, Truth, study
@@ -33,6 +34,12 @@ def test_messages_are_counted_by_hand(exchange, sizes, every):
     overlaps = "overlap" in exchange
     assert messages("averaging=true", WEIGHTS, 4) is None
     assert messages(exchange, WEIGHTS, 4) == (sizes, every, overlaps)
+
+
+def test_messages_of_every_exchange_are_known():
+    """A new exchange needs its sizes in `messages`, too: without them the model of times cannot predict it."""
+    for name in EXCHANGES:
+        assert messages(f"compression={name}", WEIGHTS, 4) is not None
 
 
 # A slow network, and one that is none.

@@ -133,7 +133,7 @@ def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(side_by_side, "in_processes", counted)
-    monkeypatch.setattr(side_by_side, "processors", lambda: 2)
+    monkeypatch.setattr(side_by_side, "available_threads", lambda: 2)
     monkeypatch.setattr(Kept, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
