@@ -208,13 +208,24 @@ def make_metrics(
     metrics: Mapping[str, Any] | Sequence[Any] | None, model: keras.Model
 ) -> dict[str, Metric]:
     """A user's metrics as `Backend.build` takes them, see `make_metric`; InputError as there."""
+    outputs = _output_names(model)
     if metrics is None or isinstance(metrics, Mapping):
-        named = list((metrics or {}).items())
-    elif isinstance(metrics, list | tuple):
-        if metrics and len(getattr(model, "output_names", None) or ()) > 1:
+        made: dict[str, Metric] = {}
+        for name, given in (metrics or {}).items():
+            if name in outputs and isinstance(given, str | list | tuple):
+                # As in Keras: metrics of this output.
+                flat = [given] if isinstance(given, str) else given
+                for each in flat:
+                    label = f"{name}_{each if isinstance(each, str) else get_object_name(each)}"
+                    made[label] = _of_output(label, name, make_metric(label, each, model), model)
+            else:
+                made[name] = make_metric(name, given, model)
+        return made
+    if isinstance(metrics, list | tuple):
+        if metrics and outputs:
             raise InputError(
-                "a list of metrics does not say which of the model's outputs each is about; give a dictionary of names "
-                "and functions of (labels, outputs)"
+                "a list of metrics does not say which of the model's outputs each is about; give a dictionary, such as "
+                f"{{'{outputs[0]}': ['accuracy']}}, or one of names and functions of (labels, outputs)"
             )
         # As Keras's `compile` does for one output.
         flat = keras.tree.flatten(metrics)
@@ -233,12 +244,36 @@ def make_metrics(
     return made
 
 
+def _output_names(model: keras.Model) -> list[str]:
+    """The names of a model's several outputs, in their order; none where it has one."""
+    outputs = getattr(model, "output", None)
+    named = outputs if isinstance(outputs, Mapping) else getattr(model, "output_names", None) or ()
+    return list(named) if len(named) > 1 else []
+
+
+def _of_output(label: str, output: str, metric: Metric, model: keras.Model) -> Metric:
+    """A function of the labels and values of one output, as one of all of them."""
+    if isinstance(metric, keras.metrics.Metric):
+        raise InputError(
+            f"metric '{label}': {type(metric).__name__} cannot be taken of one of several outputs; give a function of "
+            f"(labels, outputs) with one value an example, which takes '{output}'"
+        )
+
+    def per_example(labels: Any, outputs: Any) -> Any:
+        names = _same_places(labels, outputs, _output_names(model))
+        place = names[_output_names(model).index(output)]
+        return metric(_by_output(labels, names)[place], _by_output(outputs, names)[place])
+
+    per_example.stands_alone = getattr(metric, "stands_alone", False)  # type: ignore[attr-defined]
+    return per_example
+
+
 def _accuracy(labels: Any, outputs: Any) -> Any:
     """[batch]: the accuracy of the kind that labels and outputs have, as Keras chooses it."""
     if not (tf.is_tensor(labels) and tf.is_tensor(outputs)):
         raise InputError(
-            "metric accuracy: the model has several outputs; give a function of (labels, outputs) that takes the one "
-            "that it is about"
+            "metric accuracy: the model has several outputs; give it by its output, such as "
+            "metrics={'OUTPUT': ['accuracy']}"
         )
     outputs = tf.cast(outputs, keras.config.floatx())
     labels = tf.cast(labels if labels.shape.rank != 1 else labels[:, None], outputs.dtype)
@@ -263,6 +298,14 @@ def make_metric(name: str, metric: Any, model: keras.Model) -> Metric:
     """
     if isinstance(metric, str):
         metric = _named_metric(name, metric)
+    if isinstance(metric, list | tuple) and any(
+        isinstance(each, str) and each in _ACCURACY for each in metric
+    ):
+        outputs = _output_names(model)
+        raise InputError(
+            f"metric '{name}': a list of metrics belongs to one of several outputs, of which the model has "
+            f"{', '.join(outputs) or 'none'}; give one metric for each name, such as {{'accuracy': 'accuracy'}}"
+        )
     if isinstance(metric, type) and issubclass(metric, keras.metrics.Metric):
         raise InputError(
             f"metric '{name}': {metric.__name__} is a class; give an object: {metric.__name__}()"

@@ -195,7 +195,8 @@ class Trainer:
       optimizer: name, Keras optimizer that is not built yet, or a function (total_steps, steps_per_epoch) -> optimizer
         for schedules that depend on the length of the run. None: what the model was compiled with, or adam.
       metrics: a list as in Keras, or name -> what `loss` may be, or a keras.metrics object (or its name); logged beside
-        the loss, for validation as `val_NAME`. Weights of examples count in the loss alone, as with Keras's `metrics`.
+        the loss, for validation as `val_NAME`. Of several outputs also as in Keras: {"digit": ["accuracy"]} is logged
+        as `digit_accuracy`. Weights of examples count in the loss alone, as with Keras's `metrics`.
         None: what the model was compiled with, or none.
       auxiliary_loss: what `loss` may be; minimised together with it, but no part of the logged loss.
       backend: a name (see `tfmat train --help`), or a backend made by `tfmat.backends.make_backend`.

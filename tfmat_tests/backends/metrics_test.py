@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfmat
 from tfmat.backends.losses import Summary, make_metrics, sums_of
 from tfmat.errors import InputError
 
@@ -136,3 +137,30 @@ def test_what_is_no_list_of_metrics_is_refused():
     inputs = keras.Input((3,))
     with pytest.raises(InputError, match="which of the model's outputs each is about; give a dict"):
         make_metrics(["mae", "mse"], keras.Model(inputs, [inputs, inputs]))
+
+
+def test_metrics_by_outputs_are_keras_s():
+    """Binary accuracy of one output, sparse categorical of the other, as labels and outputs are formed."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(40, 3)).astype("f")
+    labels = {"a": (features[:, :1] > 0).astype("f"), "b": random.integers(0, 4, 40)}
+    inputs = keras.Input((3,))
+    model = keras.Model(
+        inputs,
+        {
+            "a": keras.layers.Dense(1, activation="sigmoid", name="a")(inputs),
+            "b": keras.layers.Dense(4, activation="softmax", name="b")(inputs),
+        },
+    )
+    losses = {"a": "binary_crossentropy", "b": "sparse_categorical_crossentropy"}
+    metrics = {"b": ["accuracy"], "a": ["accuracy", "mae"]}
+    trainer = tfmat.Trainer(model, loss=losses, metrics=metrics, quiet=True)
+    found = trainer.evaluate(features, labels)
+    model.compile("sgd", losses, metrics=metrics)
+    expected = model.evaluate(features, labels, verbose=0, return_dict=True)
+    for name in ("a_accuracy", "a_mae", "b_accuracy"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-5)
+    with pytest.raises(InputError, match="one of several outputs, of which the model has a, b"):
+        tfmat.Trainer(model, loss=losses, metrics={"c": ["accuracy"]})
+    with pytest.raises(InputError, match="'b_AUC': AUC cannot be taken of one of several outputs"):
+        tfmat.Trainer(model, loss=losses, metrics={"b": ["AUC"]})
