@@ -26,6 +26,7 @@ from tfmat.records.record import (
 from tfmat.records.tables import MINIMUM_POINTS
 from tfmat.records.tensile import (
     LARGEST_TRUE_STRAIN,
+    ElasticLine,
     StrainError,
     TensileProperties,
     elastic_line,
@@ -508,6 +509,14 @@ _CLEAR_OFFSET = 0.1
 _NOISE_OF_OFFSET = 8.0
 # _CLEAR_TIMES: standard errors by which the origin of the elastic part must differ from zero.
 _CLEAR_TIMES = 4.0
+# _LEAST_LOAD: share of the largest stress; a smaller load at the start changes no answer.
+_LEAST_LOAD = 0.01
+# _MOST_LOAD: share of the largest stress; a record that begins higher lacks its elastic part.
+_MOST_LOAD = 0.15
+# _NOISE_OF_LOAD: standard deviations of the first point's noise; a smaller load at the start may be noise.
+_NOISE_OF_LOAD = 3.0
+# _STIFFEST: modulus that no metal has, MPa.
+_STIFFEST = 450e3
 # _FEW_CELLS: so many cells of a column may be wild, and say nothing of its sign.
 _FEW_CELLS = 3
 # Larger numbers are no strain in any unit and no stress in Pa; smaller ones are zero.
@@ -816,7 +825,10 @@ def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
     line = elastic_line(curve.strain, curve.stress_mpa)
     found = toe_shift(curve.strain, curve.stress_mpa, line, curve.strain_error.deviation)
     line = line or steepest_chord(curve.strain, curve.stress_mpa)
-    if line is None or not found.kind:
+    if line is None:
+        return
+    if not found.kind:
+        _warn_of_a_load_at_the_start(curve, line)
         return
     start, shift, first = line.start, found.shift, float(curve.stress_mpa[0])
     slope = f"its elastic part ({line.slope:.4g} MPa) drawn on to zero stress"
@@ -850,6 +862,30 @@ def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
                 f"{'high' if first > 0 else 'low'}",
             )
         )
+
+
+def _warn_of_a_load_at_the_start(curve: MeasuredTest, line: ElasticLine) -> None:
+    """Warns of a first load that the strain does not know of, where the elastic part is too unsure to shift it."""
+    strain, stress = curve.strain, curve.stress_mpa
+    steepest = line.slope + 2.0 * line.slope_error
+    first = float(stress[0])
+    excess = first - steepest * float(strain[0])
+    of_strain = max(noise_of(strain, orders=(2, 3, 4, 5)), curve.strain_error.deviation)
+    noise = float(np.hypot(noise_of(stress), steepest * of_strain))
+    is_clear = excess > max(_LEAST_LOAD * float(stress.max()), _NOISE_OF_LOAD * noise)
+    # A chord that is not steep says nothing of a first point beyond the elastic part.
+    has_no_strain = float(strain[0]) < min(0.3 * first / steepest, first / _STIFFEST)
+    goes_on = float(stress[1] - line.slope * strain[1]) > 0.5 * excess
+    if not (is_clear and has_no_strain and goes_on and first < _MOST_LOAD * float(stress.max())):
+        return
+    curve.warnings.append(
+        Caveat(
+            "load at zero strain",
+            f"the load is {first:.3g} MPa at the start, {excess:.3g} MPa more than its strain of {strain[0]:.2g} "
+            "tells, and was left in the stress",
+            f"if the load was not zeroed, every stress is {excess:.3g} MPa too high",
+        )
+    )
 
 
 # --------------------------------------------------------------------------------------------------

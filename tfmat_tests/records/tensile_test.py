@@ -172,6 +172,22 @@ def test_a_load_that_was_not_zeroed_is_told(load, spacing):
     assert f"too {'high' if load > 0 else 'low'}" in caveat.advice
 
 
+def test_a_load_that_few_elastic_points_cannot_shift_is_told_with_its_size():
+    """A steel of 200 GPa and 400 MPa yield stress, with two points in its elastic part."""
+
+    def warnings_of(first: float, load: float):
+        strain = first + 0.1 * np.linspace(0, 1, 12) ** 2
+        stress = np.minimum(200e3 * strain, 400 + 240 * (1 - np.exp(-12 * (strain - 0.002))))
+        return found_in(strain, stress + load).warnings
+
+    (caveat,) = warnings_of(first=0.0, load=30.0)
+    assert caveat.kind == "load at zero strain"
+    assert "the load is 30 MPa at the start, 30 MPa more than its strain of 0 tells" in caveat.text
+    assert caveat.advice == "if the load was not zeroed, every stress is 30 MPa too high"
+    assert warnings_of(first=0.0, load=5.0) == []  # below 1 % of the largest stress
+    assert warnings_of(first=1.5e-4, load=0.0) == []  # a load that its strain tells
+
+
 @pytest.mark.parametrize("step", [1e-4, 3e-4])
 def test_coarse_steps_of_strain_and_load_make_no_toe_and_no_load_at_the_start(step):
     strain, stress = voce_tension((60, 400))
