@@ -100,7 +100,7 @@ def test_relative_noise_is_counted_and_no_noise_gives_no_ratio(tmp_path, trained
     silent = generate_dataset(
         CurveSettings(noise_mpa=0.0), seed=1, num_curves=8, num_test=50, data_dir=tmp_path
     )
-    assert evaluate(identifier, silent).rmse_over_noise is None
+    assert evaluate(identifier, silent).scores.rmse_over_noise is None
     only_relative = generate_dataset(
         CurveSettings(noise_mpa=0.0, noise_relative=0.02),
         seed=1,
@@ -108,7 +108,7 @@ def test_relative_noise_is_counted_and_no_noise_gives_no_ratio(tmp_path, trained
         num_test=50,
         data_dir=tmp_path,
     )
-    ratio = evaluate(identifier, only_relative).rmse_over_noise
+    ratio = evaluate(identifier, only_relative).scores.rmse_over_noise
     assert ratio is not None
     assert np.isfinite(ratio)
 

@@ -149,9 +149,9 @@ def test_answers_carry_the_network_s_own_errors(run):
     label = np.log(content.network / 1e-9) / np.log(100)
     ends = label + 0.05 * np.array([calibration.quantiles[1, 4], calibration.quantiles[1, 194]])
     np.testing.assert_allclose(content.network_ci95, 1e-9 * 100**ends, rtol=1e-4)
-    low, high = content["ci95"]
-    assert content["ci95"] == content["least_squares_ci95"]
-    assert low < content["value"] == content["least_squares"] < high
+    low, high = content.ci95
+    assert content.ci95 == content.least_squares_ci95
+    assert low < content.value == content.least_squares < high
     assert high - low < 0.5 * (content.network_ci95[1] - content.network_ci95[0])
     (bare,) = identify(identifier, [curve], least_squares=False)
     alone = bare.parameters["a"]
