@@ -178,7 +178,7 @@ def test_own_curves(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) 
         (("extra",), "takes no argument 'extra'"),
         (("--num_curve=10",), "unknown flag --num_curve; did you mean '--num_curves'?"),
         (("--num_curves=3",), "--num_curves=3"),
-        (("--num_curves=many",), "--num_curves=many"),
+        (("--num_curves=many",), "--num_curves is 'many'; give a whole number"),
         (("--seed=-1",), "--seed=-1"),
         (("--noise_mpa=-1",), "--noise_mpa=-1"),
         (("--noise_relative=2",), "--noise_relative is 2.0; give a fraction below 1"),
