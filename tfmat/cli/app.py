@@ -16,6 +16,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import traceback
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -181,23 +182,22 @@ class Work:
 
     def _together(self, files: Sequence[File], law: str) -> list[Identification]:
         """The answer for files that are tests of one material."""
-        table = self.folder / "tests.csv"
         settings = ("rate", "temperature")
         given = [name for name in settings if any(getattr(f, name) is not None for f in files)]
         kinds = set(LAWS[law].tests)
         fitting = [file for file in files if file.test in kinds]
         if not fitting:
             raise InputError(f"no file is a test for {law}: {', '.join(sorted(kinds))}")
-        with table.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["file", "test", *given, "material"])
-            for file in fitting:
-                values = [getattr(file, name) for name in given]
-                writer.writerow([file.path.name, file.test, *values, "material"])
-        try:
+        # A folder of its own: a file of the user's may have the table's name.
+        with tempfile.TemporaryDirectory() as folder:
+            table = pathlib.Path(folder) / "tests.csv"
+            with table.open("w", newline="", encoding="utf-8") as stream:
+                writer = csv.writer(stream)
+                writer.writerow(["file", "test", *given, "material"])
+                for file in fitting:
+                    values = [getattr(file, name) for name in given]
+                    writer.writerow([str(file.path), file.test, *values, "material"])
             return self._identify(table, law, fitting[0].options)
-        finally:
-            table.unlink()
 
     def _identify(
         self, path: pathlib.Path, law: str, options: Mapping[str, Any]
@@ -878,6 +878,12 @@ def _found_or_why(identify: Callable[[], list[Identification]]) -> list[Identifi
         return identify()
     except TfmatError as error:
         return str(error)
+    except Exception as error:
+        # One file's fault must not end the page; the terminal keeps what mends it.
+        traceback.print_exc()
+        return (
+            f"a defect of tfmat ({type(error).__name__}: {error}); the terminal has the traceback"
+        )
 
 
 def _attribute(text: str) -> str:

@@ -119,17 +119,28 @@ def test_files_of_several_tests_are_one_material(work):
     for test, power in powers.items():
         stress = 0.4 * (stretch - stretch**power) + 1e-3 * noise.standard_normal(60)
         rows = (f"{e:.6f},{s:.6f}\n" for e, s in zip(stretch - 1.0, stress, strict=True))
-        add(work, f"lab 3 {test}.csv", "strain [-],stress [MPa]\n" + "".join(rows))
+        # The first has the name that a table of tests has elsewhere.
+        name = "tests.csv" if test == "uniaxial" else f"lab 3 {test}.csv"
+        add(work, name, "strain [-],stress [MPa]\n" + "".join(rows))
     assert [file.test for file in work.files.values()] == list(powers)
     work.laws = ["neo_hooke"]
     fit(work)
     assert work.errors == {}
+    assert (work.folder / "tests.csv").is_file()
     (found,) = work.answers.values()
     answer = found["neo_hooke"]
     assert [test.programme.name for test in answer.curve.tests] == list(powers)
     ((_, modulus),) = answer.parameters.items()
     assert modulus.value == pytest.approx(0.4, rel=0.01)
     assert len(module.chart_of(answer)["series"]) == 3 * len(powers)
+
+
+def test_a_defect_at_one_file_is_told_beside_it(capsys):
+    def broken():
+        raise ZeroDivisionError("x")
+
+    assert module._found_or_why(broken).startswith("a defect of tfmat (ZeroDivisionError: x)")
+    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["../../a.csv", "/etc/a.csv", "C:\\lab\\a.csv", "a.csv"])
