@@ -429,7 +429,7 @@ class Page:
         from nicegui import ui
 
         self.ui, self.work = ui, Work(folder)
-        self.curve, self.law, self.round = "", "", 0
+        self.curve, self.law, self.round, self.fitted = "", "", 0, 0
         self.progress: tuple[int, int] | None = None
         ui.page_title("tfmat")
         ui.add_css(".q-uploader__subtitle { display: none }")
@@ -587,6 +587,8 @@ class Page:
             ui.button("Read again", on_click=read_again).props("dense")
 
     def _state(self) -> None:
+        # Programs that drive the page read how often all was fitted.
+        self.ui.element("span").props(f"data-fitted={self.fitted}").classes("hidden")
         if self.progress is not None:
             done, total = self.progress
             self.ui.label(f"fitting: {done} of {total}").classes("text-sm")
@@ -855,9 +857,10 @@ class Page:
                 self.show()
                 drawn = now
         self.progress = None
-        self.state.refresh()
+        self.fitted += bool(jobs)
         self.file_list.refresh()
         self.show()
+        self.state.refresh()
 
 
 def _row_of(name: str, value: Value) -> dict[str, str]:

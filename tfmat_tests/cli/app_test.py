@@ -217,21 +217,23 @@ def new_page(browser, address, width=1280):
 
 def drop(page, *files):
     """Files as (name, content), or paths; waits until all is fitted."""
-    page.set_input_files(
-        "input[type=file]",
-        [
-            {"name": each[0], "mimeType": "text/csv", "buffer": each[1].encode()}
-            if isinstance(each, tuple)
-            else str(each)
-            for each in files
-        ],
-    )
-    wait(page)
+    given = [
+        {"name": each[0], "mimeType": "text/csv", "buffer": each[1].encode()}
+        if isinstance(each, tuple)
+        else str(each)
+        for each in files
+    ]
+    with fitting(page):
+        page.set_input_files("input[type=file]", given)
 
 
-def wait(page):
-    page.get_by_text("fitting:").wait_for()
-    page.get_by_text("fitting:").wait_for(state="detached")
+@contextlib.contextmanager
+def fitting(page):
+    """Waits until what is done inside has been fitted."""
+    count = "Number(document.querySelector('[data-fitted]').dataset.fitted)"
+    before = page.evaluate(count)
+    yield
+    page.wait_for_function(f"{count} > {before}")
 
 
 def only(page, law):
@@ -282,8 +284,8 @@ def test_a_unit_is_corrected_by_a_menu(page):
     page.get_by_role("button", name="Columns and units").click()
     page.get_by_label("unit of the stress or load").click()
     page.get_by_role("option", name="ksi", exact=True).click()
-    page.get_by_role("button", name="Read again").click()
-    wait(page)
+    with fitting(page):
+        page.get_by_role("button", name="Read again").click()
     assert float(value_of(page, "sigma0")) == pytest.approx(300, rel=0.02)
     page.get_by_label("unit of the stress or load").wait_for()  # the menus are still open
 
