@@ -96,7 +96,11 @@ class Program:
             self._status = self._answer(patience)["status"]
             self._answers.close()
             self._connection.close()
-        return Ended(self._status, self._out.read_text(errors="replace"), self.said())
+        return Ended(self._status, self.printed(), self.said())
+
+    def printed(self) -> str:
+        """Standard output so far."""
+        return self._out.read_text(errors="replace")
 
     def said(self) -> str:
         """Standard error so far."""

@@ -11,13 +11,9 @@ import dataclasses
 import functools
 import io
 import pathlib
-import secrets
 import shutil
-import socket
 import tempfile
-import threading
 import traceback
-import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +21,8 @@ import numpy as np
 from absl.flags import FlagValues
 
 import tfmat
-from tfmat.cli.flags import command, known_parameters, switch, whole
+from tfmat.cli.flags import command, known_parameters
+from tfmat.cli.serving import PAGE_FLAGS, asked_here, open_place
 from tfmat.errors import InputError, Interrupted, TfmatError
 from tfmat.files import spreadsheet_row, write_json
 from tfmat.identification.answer import Identification, Value
@@ -907,9 +904,7 @@ class OnlyThisMachine:
         """As ASGI asks."""
         if scope["type"] in ("http", "websocket"):
             headers = {key.lower(): value.decode("latin-1") for key, value in scope["headers"]}
-            host, origin = headers.get(b"host", ""), headers.get(b"origin")
-            name = host.rpartition(":")[0] or host
-            if name not in ("127.0.0.1", "localhost") or origin not in (None, f"http://{host}"):
+            if not asked_here(headers.get(b"host", ""), headers.get(b"origin")):
                 if scope["type"] == "websocket":
                     await send({"type": "websocket.close", "code": 1008})
                     return
@@ -920,12 +915,7 @@ class OnlyThisMachine:
 
 
 @command(
-    {
-        "page": (
-            whole("port", 0, "port of this machine; 0: a free one", 0),
-            switch("browser", True, "open the page in the browser"),
-        )
-    },
+    {"page": PAGE_FLAGS},
     no_argument="drop files on the page",
     shows_config=False,
 )
@@ -950,27 +940,17 @@ def app(flag_values: FlagValues, arguments: list[str]) -> int:
         raise InputError(
             "the page needs NiceGUI; pip install 'tfmat[app]', or in a clone .venv/bin/pip install --editable '.[app]'"
         ) from error
-    try:
-        listening = socket.create_server(("127.0.0.1", flag_values.port))
-    except OSError as error:
-        raise InputError(
-            f"port {flag_values.port} cannot be had: {error.strerror}; give another one, or leave --port out"
-        ) from error
-    path = f"/{secrets.token_urlsafe(12)}"
-    address = f"http://localhost:{listening.getsockname()[1]}{path}"
+    place = open_place(flag_values.port, flag_values.browser)
     server = fastapi.FastAPI(openapi_url=None)
     server.add_middleware(OnlyThisMachine)
 
     files = tempfile.TemporaryDirectory(prefix="tfmat-app-")
 
-    @ui.page(path)
+    @ui.page(place.path)
     def page() -> None:
         Page(files.name)
 
     ui.run_with(server, title="tfmat", show_welcome_message=False, reconnect_timeout=30.0)
-    print(f"tfmat: the page is at {address}\ntfmat: Ctrl-C ends it", flush=True)
-    if flag_values.browser:
-        threading.Timer(1.0, webbrowser.open, [address]).start()
     with files, contextlib.suppress(KeyboardInterrupt, Interrupted):
-        uvicorn.Server(uvicorn.Config(server, log_level="error")).run(sockets=[listening])
+        uvicorn.Server(uvicorn.Config(server, log_level="error")).run(sockets=[place.listening])
     return 0

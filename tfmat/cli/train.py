@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pathlib
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from tfmat.cli.machines import (
     wants_mpirun,
     wants_slurm,
 )
+from tfmat.cli.serving import PAGE_FLAGS, serve_page
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
@@ -317,6 +319,9 @@ def report(flag_values: FlagValues, arguments: list[str]) -> int:
 # --------------------------------------------------------------------------------------------------
 # `tfmat tune`.
 
+# _PAGE_SECONDS: after how many a page of a search is drawn again where no trial ended, for the time left.
+_PAGE_SECONDS = 20.0
+
 
 @command(
     {
@@ -324,6 +329,8 @@ def report(flag_values: FlagValues, arguments: list[str]) -> int:
             *config_flags("configs/tune.py"),
             text("workdir", "runs/tune", "folder of the search"),
             switch("status", False, "show where the search stands"),
+            switch("serve", False, "with --status: a page that follows the search while it runs"),
+            *PAGE_FLAGS,
             whole("max_trials", None, "trials, instead of the config's"),
             whole("num_workers", 1, "trials side by side; they share the cores (slurm: elements of the job array)", 1),
             whole("first_worker", 0, "name of the first", 0),
@@ -353,6 +360,7 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
 
       tfmat tune --config=configs/tune.py --workdir=runs/tune --num_workers=2
       tfmat tune --status --workdir=runs/tune          trials, best, workers, time left; writes the page and the CSV
+      tfmat tune --status --serve --workdir=runs/tune          the page in the browser, which follows the search
       tfmat train --config=runs/tune/best.py           train with what was found
       tfmat tune --config=configs/tune.py --workdir=runs/tune --max_trials=60      a finished search, extended
       tfmat tune --config=configs/tune.py --launcher=slurm --num_workers=8 --time_limit=4:00:00
@@ -363,7 +371,9 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     that has ended is repeated. A search that has ended does nothing.
     """
     if flag_values.status:
-        return _show_search(flag_values.workdir)
+        return _show_search(flag_values)
+    if flag_values.serve:
+        raise InputError("--serve shows a search that another command runs; add --status")
     check_output_folder("workdir", flag_values.workdir)
     lease = _lease(flag_values.lease)
     from tfmat.tuning.definition import Options, load_search
@@ -461,7 +471,10 @@ def _submit_search(flag_values: FlagValues) -> None:
     launch(job, site, dry_run=flag_values.dry_run)
 
 
-def _show_search(workdir: str) -> int:
+def _show_search(flag_values: FlagValues) -> int:
+    workdir = flag_values.workdir
+    if flag_values.serve:
+        return _serve_search(flag_values)
     from tfmat.console import open_console
     from tfmat.report.tables import tuning_tables
     from tfmat.tuning.definition import read_state
@@ -473,6 +486,25 @@ def _show_search(workdir: str) -> int:
         console.print(table)
     for path in write_results(workdir):
         print(path)
+    return 0
+
+
+def _serve_search(flag_values: FlagValues) -> int:
+    from tfmat.tuning.definition import read_state
+    from tfmat.tuning.results import write_page
+
+    folder = pathlib.Path(flag_values.workdir)
+    page, drawn = "", (0.0, 0.0)
+
+    def render() -> tuple[str, bool]:
+        nonlocal page, drawn
+        state = read_state(folder)
+        now = ((folder / "search.json").stat().st_mtime, time.monotonic() // _PAGE_SECONDS)
+        if now != drawn:
+            page, drawn = write_page(folder, state).read_text("utf-8"), now
+        return page, not state.ended
+
+    serve_page(render, port=flag_values.port, browser=flag_values.browser)
     return 0
 
 

@@ -58,7 +58,7 @@ def write_results(workdir: str | os.PathLike) -> list[pathlib.Path]:
     """Writes best.py, trials.csv and tuning.html from search.json; returns their paths. At any time."""
     folder = pathlib.Path(workdir)
     state = read_state(folder)
-    written = [write_csv(folder, state), _write_page(folder, state)]
+    written = [write_csv(folder, state), write_page(folder, state)]
     return [*write_best(folder, state), *written]
 
 
@@ -159,7 +159,8 @@ def write_hparams(workdir: pathlib.Path, state: SearchState, record: TrialRecord
     writer.close()
 
 
-def _write_page(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
+def write_page(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
+    """Writes tuning.html; returns its path."""
     from tfmat.report.pages import write_tuning_report
 
     search = Search.from_json(state.definition)

@@ -18,6 +18,8 @@ from tfmat.cli.main import main
         (["--trial_launcher=mpirun -np 2"], "--backend=single"),
         (["--trial_command=run {config} {what}"], "valid: {config}, {workdir}, {seed}"),
         (["--status"], "search.json does not exist"),
+        (["--status", "--serve"], "search.json does not exist"),
+        (["--serve"], "add --status"),
         (["--gpus=1"], "add --launcher=slurm"),
     ],
 )

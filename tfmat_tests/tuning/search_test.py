@@ -2,7 +2,10 @@
 
 import os
 import pathlib
+import re
 import signal
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -31,6 +34,32 @@ def test_a_search_ends_does_nothing_again_and_can_be_extended(search):
     assert more.status == 0, more.err
     search.check(8)
     assert list(search.state().trials)[:6] == list(state.trials)
+
+
+def test_served_page_follows_a_search_and_answers_its_user_alone(search):
+    with search.held():
+        program = search.start()
+        program.wait_for(lambda: search.running() == 2)
+        page = search.tune("--status", "--serve", "--nobrowser")
+        page.wait_for(lambda: "Ctrl-C" in page.printed())
+        address = re.search(r"http://localhost:\d+/\S+", page.printed())[0]
+        for url, headers in (
+            (address + "x", {}),
+            (address, {"Origin": "http://evil.example"}),
+            (address, {"Host": "evil.example:80"}),
+        ):
+            with pytest.raises(urllib.error.HTTPError, match="40[34]"):
+                urllib.request.urlopen(urllib.request.Request(url, headers=headers))
+        with urllib.request.urlopen(address) as early:
+            assert "going on" in early.read().decode() and early.headers["Refresh"]
+    assert search.finish(program).status == 0
+    with urllib.request.urlopen(address) as last:
+        text = last.read().decode()
+        assert last.headers["Refresh"] is None
+    assert "finished" in text and all(trial in text for trial in search.state().trials)
+    page.kill(signal.SIGINT)
+    ended = page.wait()
+    assert ended.status == 0 and ended.err == ""
 
 
 def files(folder: pathlib.Path) -> list[pathlib.Path]:
