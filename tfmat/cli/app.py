@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl.flags import FlagValues
@@ -27,9 +27,12 @@ from tfmat.errors import InputError, Interrupted, TfmatError
 from tfmat.files import spreadsheet_row, write_json
 from tfmat.identification.answer import Identification, Value
 from tfmat.identification.least_squares import EVIDENCE
-from tfmat.identification.ranking import Ranked, rank
+from tfmat.identification.ranking import KINDS, Kind, kind_of_files, rank
+from tfmat.identification.results import Ranked
 from tfmat.materials.cards import SOLVERS
 from tfmat.materials.registry import LAWS
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.reading import ReadingOptions
 from tfmat.records.record import MeasuredTest
 from tfmat.records.tables import UNITS, read_tables
 from tfmat.report.formatting import format_unit, format_value, with_unit
@@ -43,39 +46,6 @@ MOST_BYTES = 50_000_000
 MOST_FILES = 200
 # MOST_POINTS: of a line in a figure; a browser draws more slowly than anybody looks.
 MOST_POINTS = 600
-
-
-class Kind(NamedTuple):
-    """A kind of test: its title, and the laws for it."""
-
-    title: str
-    laws: tuple[str, ...]
-
-    @property
-    def tests(self) -> tuple[str, ...]:
-        """The kinds of test that the laws take; a single one needs no name."""
-        return tuple(dict.fromkeys(test for law in self.laws for test in LAWS[law].tests))
-
-    @property
-    def takes_one_file(self) -> bool:
-        """Whether each file is a specimen of its own; else all files are tests of one material."""
-        return len(self.tests) == 1
-
-
-KINDS = (
-    Kind("tension of a metal", ("voce", "swift", "ludwik", "hollomon", "ramberg_osgood")),
-    Kind("cyclic test of a metal", ("voce_chaboche", "voce_chaboche_1", "voce_chaboche_3")),
-    Kind(
-        "rubber",
-        ("neo_hooke", "mooney_rivlin", "yeoh", "arruda_boyce", "ogden_1", "ogden", "ogden_3"),
-    ),
-    Kind("shear of a ply", ("hahn_tsai", "tanh_shear", "exponential_shear")),
-    Kind("cyclic shear of a ply", ("ramberg_osgood_shear", "ladeveze_shear")),
-    Kind("metal at several rates and temperatures", ("johnson_cook",)),
-    Kind("creep and relaxation of a metal", ("norton", "perzyna")),
-    Kind("relaxation of a polymer", ("prony",)),
-    Kind("compression of concrete", ("hognestad",)),
-)
 
 
 @dataclasses.dataclass
@@ -148,20 +118,32 @@ class Work:
             file.columns = [name or f"column {i}" for i, name in enumerate(names, start=1)]
         except TfmatError as error:
             file.error = str(error)
-        word = path.stem.lower().replace("-", "_")
-        tests = self.kind.tests
-        file.test = next((test for test in tests if test in word), tests[0])
+        file.test = self.test_of(path)
         return file
 
     def remove(self, name: str) -> None:
         """Takes a file away."""
         self.files.pop(name).path.unlink(missing_ok=True)
 
+    def found_kind(self) -> Kind:
+        """The kind of test that the files are, by their points and columns; the present one where they do not say."""
+        good = [str(file.path) for file in self.files.values() if not file.error]
+        try:
+            found = kind_of_files(good, ReadingOptions(), CleaningOptions()) if good else self.kind
+        except InputError:
+            return self.kind
+        return next(kind for kind in KINDS if kind.title == found.title)
+
     def choose(self, kind: Kind) -> None:
         """Says what was tested."""
         self.kind, self.laws = kind, list(kind.laws)
         for file in self.files.values():
-            file.test = file.test if file.test in kind.tests else kind.tests[0]
+            file.test = self.test_of(file.path)
+
+    def test_of(self, path: pathlib.Path) -> str:
+        """The test that a file's name says, or the first of the kind."""
+        word, tests = path.stem.lower().replace("-", "_"), self.kind.tests
+        return next((test for test in tests if test in word), tests[0])
 
     def jobs(self) -> list[tuple[str, str, Callable[[], list[Identification]]]]:
         """(file, law, what identifies it) for all that is to be done; the first law of every file comes first."""
@@ -214,19 +196,14 @@ class Work:
 
     def ranking(self, name: str) -> list[Ranked]:
         """The laws of a curve, the best first."""
-        return rank(self.answers[name])
+        return rank({law: [answer] for law, answer in self.answers[name].items()})
 
     def best(self) -> list[Identification]:
         """Of each curve the answer of the law that is best for all of them, so that they can be compared."""
-        votes: dict[str, float] = {}
-        for found in self.answers.values():
-            for place, each in enumerate(rank(found)):
-                votes[each.law] = votes.get(each.law, 0.0) + place
-        common = [law for law in votes if all(law in found for found in self.answers.values())]
-        if not common:
-            return []
-        law = min(common, key=votes.__getitem__)
-        return [found[law] for found in self.answers.values()]
+        each = list(self.answers.values())
+        common = [law for law in self.laws if each and all(law in found for found in each)]
+        ranking = rank({law: [found[law] for found in each] for law in common})
+        return [found[ranking[0].law] for found in each] if ranking else []
 
 
 # --------------------------------------------------------------------------------------------------
@@ -428,6 +405,7 @@ class Page:
         self.ui, self.work = ui, Work(folder)
         self.curve, self.law, self.round, self.fitted = "", "", 0, 0
         self.progress: tuple[int, int] | None = None
+        self.kind_is_said = False
         ui.page_title("tfmat")
         ui.add_css(".q-uploader__subtitle { display: none }")
         ui.context.client.on_delete(self.work.close)
@@ -479,21 +457,22 @@ class Page:
         titles = {kind.title: kind for kind in KINDS}
 
         async def choose(kind: str) -> None:
-            self.work.choose(titles[kind])
-            laws.set_options({law: LAWS[law]().title for law in titles[kind].laws})
-            laws.value = list(titles[kind].laws)
-            self.file_list.refresh()
-            await self.fit()
+            if titles[kind] != self.work.kind:
+                self.kind_is_said = True
+                self.work.choose(titles[kind])
+                self.show_kind()
+                self.file_list.refresh()
+                await self.fit()
 
         async def take(chosen: list[str]) -> None:
             if chosen != self.work.laws:
                 self.work.laws = [law for law in self.work.kind.laws if law in chosen]
                 await self.fit()
 
-        self.ui.select(
+        self.kinds = self.ui.select(
             list(titles), value=KINDS[0].title, label="What was tested", on_change=lambda e: choose(e.value)
         ).classes("w-full")  # fmt: skip
-        laws = (
+        self.laws = (
             self.ui.select(
                 {law: LAWS[law]().title for law in KINDS[0].laws},
                 value=list(KINDS[0].laws),
@@ -516,6 +495,13 @@ class Page:
                 await self.fit()
 
         self.ui.input("known values, such as E=193000").classes("w-full").on("blur", know)
+
+    def show_kind(self) -> None:
+        """Sets the menus to what was tested."""
+        kind = self.work.kind
+        self.kinds.value = kind.title
+        self.laws.set_options({law: LAWS[law]().title for law in kind.laws})
+        self.laws.value = list(kind.laws)
 
     def _file_list(self) -> None:
         for name, file in self.work.files.items():
@@ -803,6 +789,11 @@ class Page:
             await each.save(path)
             await run.io_bound(self.work.add, path)
         self.upload.reset()
+        if not self.kind_is_said:
+            found = await run.io_bound(self.work.found_kind)
+            if found is not None and found != self.work.kind:
+                self.work.choose(found)
+                self.show_kind()
         self.file_list.refresh()
         await self.fit()
 

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl.flags import FlagValues
@@ -23,7 +23,7 @@ from tfmat.cli.flags import (
     text,
     whole,
 )
-from tfmat.console import printable
+from tfmat.console import printable, progress_bar
 from tfmat.errors import InputError, Interrupted
 from tfmat.files import atomic_write, make_folder, spreadsheet_row
 
@@ -31,9 +31,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tfmat.identification.answer import Identification
+    from tfmat.identification.api import Asked
     from tfmat.identification.networks import Sidecar
+    from tfmat.identification.ranking import Chosen
     from tfmat.identification.results import Answer
+    from tfmat.records.cleaning import CleaningOptions
     from tfmat.records.files import RecordFiles
+    from tfmat.records.reading import ReadingOptions
     from tfmat.records.record import CurveTarget, MeasuredRecord
     from tfmat.specimens.description import Description
 
@@ -46,8 +50,8 @@ if TYPE_CHECKING:
         "answer": (
             text(
                 "law", None,
-                "voce or swift for metals, hahn_tsai for the shear of plies, ... (`tfmat laws`); if not given the "
-                "network's, or hahn_tsai",
+                "voce or swift for metals, hahn_tsai for the shear of plies, ... (`tfmat laws`); auto, as if none is "
+                "given: all for the kind of test, ranked; with --workdir the network's",
             ),
             repeated("fix", "a known parameter, E=193000; may be repeated"),
             switch("pool", False, "all curves are specimens of one material: one answer more, with scatter"),
@@ -112,7 +116,7 @@ if TYPE_CHECKING:
 def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     """Material parameters of measured stress-strain curves, with 95 % intervals.
 
-      tfmat identify curve.csv --law=voce
+      tfmat identify curve.csv
       tfmat identify lab/ --law=swift --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
       tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool_by=temperature,direction
       tfmat identify curve.csv --law=voce --card=abaqus,ls_dyna --card_variants
@@ -124,6 +128,10 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     Excel sheets. Columns and units are found where only one reading is possible, and what was found
     or assumed is said; what the flags say wins. Each step of cleaning is said. If one file cannot be
     read, each bad file is named, nothing is written, and the exit status is 2.
+
+    Without --law the kind of test is found by columns and points: tension, cycles, rubber, shear of a
+    ply, ... Its laws are fitted, ranked for all files together, and the best one answers. Laws that are
+    as good are named. An answer that must not be used comes after the others.
 
     Each curve gets one answer: the parameters that fit it best, by least squares from many starts.
     Neither a network nor samples change it. A parameter that is bounded on one side only is named.
@@ -144,61 +152,48 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     """
     if not arguments:
         raise InputError("no curve given; say: tfmat identify curve.csv [more.csv, folder ...]")
-    fixed = known_parameters(flag_values.fix)
     for name in ("json", "csv", "samples_file"):
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
+    check_flags(flag_values)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
-    from tfmat.identification.networks import (
-        find_network,
-        law_alone,
-        needs_network,
-        read_sidecar,
-    )
+    from tfmat.identification.api import Asked
     from tfmat.records.files import find_records, takes_tests
 
-    posterior = flag_values.samples is not None and not fixed
-    network = find_network(flag_values.workdir, flag_values.law, posterior=posterior)
-    sidecar = law_alone(flag_values.law) if network is None else read_sidecar(network)
-    if not needs_network(
-        sidecar,
-        named=flag_values.workdir is not None,
-        least_squares=flag_values.least_squares,
-        samples=posterior or flag_values.verify is not None,
-        details=flag_values.details,
-    ):
-        network = None
-    solvers = solvers_of(flag_values, sidecar)
-    check_samples(flag_values, sidecar, fixed)
-    check_next_test(flag_values, sidecar)
-    specimen = specimen_of(flag_values, sidecar)
-    if fixed and sidecar.law is not None:
-        from tfmat.identification.least_squares import conditioned
+    given: dict[str, Any] = {
+        f.name: flag_values[f.name].value for f in dataclasses.fields(Asked) if f.name != "fixed"
+    }
+    given["samples"] = flag_values.samples or 0
+    asked = Asked(**given, fixed=known_parameters(flag_values.fix))
+    unread: dict[str, list[InputError]] = {}
 
-        conditioned(sidecar.law, fixed)
-    law = sidecar.law
-    curves, bad = read_records(flag_values, find_records(arguments, law), sidecar.target)
-    if not curves or (bad and not flag_values.skip_bad_files):
-        return InputError.exit_status
+    def read(source: "Sidecar") -> "list[MeasuredRecord]":
+        found, errors = read_records(
+            flag_values, find_records(arguments, source.law), source.target
+        )
+        if not found or (errors and not flag_values.skip_bad_files):
+            raise UnreadableError(errors)
+        unread[source.law.name if source.law else ""] = errors
+        return found
+
+    chosen = None
+    try:
+        if asked.is_auto and flag_values.simulator is None:
+            chosen = choose(flag_values, arguments, asked, read)
+            asked = asked.by(chosen)
+        sidecar, network = asked.source(samples=flag_values.verify is not None)
+        solvers = solvers_of(flag_values, sidecar)
+        specimen = specimen_of(flag_values, sidecar)
+        curves = chosen.records if chosen else read(sidecar)
+    except UnreadableError as error:
+        say_unread(error.errors)
+        return error.exit_status
+    say_unread(unread[sidecar.law.name if sidecar.law else ""])
     if (flag_values.pool or flag_values.pool_by) and len(curves) < 2:
-        hint = "; each material of a table of tests is a specimen" if takes_tests(law) else ""
+        hint = (
+            "; each material of a table of tests is a specimen" if takes_tests(sidecar.law) else ""
+        )
         raise InputError(f"--pool needs at least two curves; one was given{hint}")
-    _identify(flag_values, network, sidecar, curves, fixed, solvers, specimen)
-    return 0
-
-
-def _identify(
-    flag_values: FlagValues,
-    network: pathlib.Path | None,
-    sidecar: "Sidecar",
-    curves: "Sequence[MeasuredRecord]",
-    fixed: dict[str, float],
-    solvers: list[str],
-    specimen: "Description | None",
-) -> None:
-    from tfmat.console import progress_bar
-    from tfmat.identification.answer import identify
-
     source: Any = sidecar
     if network is not None:
         from tfmat.launch.runtime import prepare_tensorflow
@@ -208,15 +203,7 @@ def _identify(
 
         source = Identifier.open(network)
     with progress_bar("identifying", "curves") as progress:
-        results = identify(
-            source,
-            curves,
-            fixed=fixed,
-            least_squares=flag_values.least_squares,
-            samples=flag_values.samples or 0,
-            correct=flag_values.correct,
-            progress=progress,
-        )
+        results = asked.answers(source, curves, chosen, progress)
     if flag_values.next_test:
         results = [_with_next_test(flag_values, sidecar, result) for result in results]
     pooled = _pooled(flag_values, results)
@@ -244,14 +231,19 @@ def _identify(
     details = flag_values.details
     if flag_values.csv is not None:
         write_csv(flag_values.csv, content, details=details)
-    print_results(content, network=network, details=details, cards=cards)
+    print_results(
+        content,
+        network=network,
+        details=details,
+        cards=cards,
+        kind=chosen.kind.title if chosen else "",
+    )
+    return 0
 
 
 def _with_next_test(
     flag_values: FlagValues, sidecar: "Sidecar", result: "Identification"
 ) -> "Identification":
-    from tfmat.console import progress_bar
-
     assert sidecar.settings is not None
     with progress_bar(f"next test of {result.curve.name}", "tests") as progress:
         return result.with_next_test(
@@ -275,36 +267,60 @@ def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[I
 # Reading and refusing: the curves or the tests of all files, by the flags that say how.
 
 
-def read_records(
-    flag_values: FlagValues, records: "list[RecordFiles]", target: "CurveTarget"
-) -> "tuple[list[MeasuredRecord], int]":
-    """The records whose files are all good, and how many files were bad; those are named on standard error."""
-    from tfmat.console import progress_bar
-    from tfmat.records.cleaning import CleaningOptions
-    from tfmat.records.files import load_records
-    from tfmat.records.reading import ReadingOptions
+class UnreadableError(InputError):
+    """Files that cannot be read, an error each."""
 
-    options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
-    cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
-    with progress_bar("reading", "files") as progress:
-        found, errors = load_records(records, target, options, progress, cleaning)
+    def __init__(self, errors: Sequence[InputError]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = errors
+
+
+def say_unread(errors: Sequence[InputError]) -> None:
+    """Names the files that cannot be read."""
     for error in errors:
         print(f"tfmat: {printable(error)}", file=sys.stderr)
-    return found, len(errors)
 
 
-def _flags_of(kind: type, flag_values: FlagValues) -> dict[str, Any]:
-    """The flags that have the names of a dataclass's fields."""
-    return {field.name: flag_values[field.name].value for field in dataclasses.fields(kind)}
+def read_records(
+    flag_values: FlagValues, records: "list[RecordFiles]", target: "CurveTarget"
+) -> "tuple[list[MeasuredRecord], list[InputError]]":
+    """The records whose files are all good, and why others are not."""
+    from tfmat.records.files import load_records
+
+    options, cleaning = reading_of(flag_values)
+    with progress_bar("reading", "files") as progress:
+        return load_records(records, target, options, progress, cleaning)
+
+
+def reading_of(flag_values: FlagValues) -> "tuple[ReadingOptions, CleaningOptions]":
+    """How files are read and cleaned, by the flags that have the names of the options."""
+    from tfmat.records.cleaning import CleaningOptions
+    from tfmat.records.reading import ReadingOptions
+
+    def given(kind: type) -> dict[str, Any]:
+        return {field.name: flag_values[field.name].value for field in dataclasses.fields(kind)}
+
+    return ReadingOptions(**given(ReadingOptions)), CleaningOptions(**given(CleaningOptions))
+
+
+def choose(
+    flag_values: FlagValues,
+    arguments: list[str],
+    asked: "Asked",
+    read: "Callable[[Sidecar], list[MeasuredRecord]]",
+) -> "Chosen":
+    """The best law for the files, where none is named."""
+    from tfmat.identification.ranking import choose_law, kind_of_files
+
+    kind = kind_of_files(arguments, *reading_of(flag_values))
+    with progress_bar(f"comparing laws for {kind.title}", "fits") as progress:
+        return choose_law(kind, read, fixed=asked.fixed, progress=progress)
 
 
 def solvers_of(flag_values: FlagValues, sidecar: "Sidecar") -> list[str]:
     """The solvers that cards are asked for; InputError where one has none for the law."""
     solvers = list(dict.fromkeys(solver.strip() for solver in flag_values.card))
     if not solvers:
-        for flag in ("card_dir", "card_variants", "poisson_ratio"):
-            if flag_values[flag].present:
-                raise InputError(f"--{flag} says how cards are written; say which: --card=abaqus")
         return []
     from tfmat.materials.cards import check_card
 
@@ -314,36 +330,21 @@ def solvers_of(flag_values: FlagValues, sidecar: "Sidecar") -> list[str]:
     return solvers
 
 
-def check_samples(flag_values: FlagValues, sidecar: "Sidecar", fixed: dict[str, float]) -> None:
-    if flag_values.samples is not None:
-        from tfmat.identification import posterior
-
-        corrected = flag_values.least_squares and flag_values.correct
-        posterior.check_samples(
-            flag_values.samples,
-            sidecar.uncertainty,
-            fixed,
-            is_sampled=corrected and sidecar.law is not None,
-        )
-        if flag_values.samples_file.endswith(".nc"):
-            from tfmat.identification.posterior import check_arviz
-
-            check_arviz()
-    elif flag_values["samples_file"].present:
+def check_flags(flag_values: FlagValues) -> None:
+    """InputError for flags that say how something is done which is not asked for, or which lack a package."""
+    if not flag_values.card:
+        for flag in ("card_dir", "card_variants", "poisson_ratio"):
+            if flag_values[flag].present:
+                raise InputError(f"--{flag} says how cards are written; say which: --card=abaqus")
+    if flag_values.samples is None and flag_values["samples_file"].present:
         raise InputError("--samples_file says where samples go; say how many: --samples=1000")
+    if flag_values.samples is not None and flag_values.samples_file.endswith(".nc"):
+        from tfmat.identification.posterior import check_arviz
 
-
-def check_next_test(flag_values: FlagValues, sidecar: "Sidecar") -> None:
-    asked: dict[str, list[str]] = {
-        "predict": flag_values.predict,
-        "candidate": flag_values.candidate,
-    }
-    if flag_values.next_test:
-        from tfmat.identification import next_test
-
-        next_test.check_next_test(sidecar.law, sidecar.settings, **asked)
-    elif given := next((name for name, texts in asked.items() if texts), None):
-        raise InputError(f"--{given} is of --next_test; give that too, or leave --{given} out")
+        check_arviz()
+    for flag in ("predict", "candidate"):
+        if flag_values[flag].value and not flag_values.next_test:
+            raise InputError(f"--{flag} is of --next_test; give that too, or leave --{flag} out")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -420,7 +421,6 @@ def write_csv(path: str, results: "Sequence[Answer]", *, details: bool = False) 
 
 def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
     """One PNG per curve, and one each of its next test and of its samples where these were asked for."""
-    from tfmat.console import progress_bar
     from tfmat.report.figures import Corner, answer_figure, next_test_figure, save_figure
 
     folder = make_folder(plot_dir)
@@ -548,6 +548,7 @@ def print_results(
     network: pathlib.Path | None,
     details: bool = False,
     cards: Sequence[tuple[str, str]] = (),
+    kind: str = "",
 ) -> None:
     """The tables; below them the steps of a single curve, every kind of warning once, and which network answered.
 
@@ -555,6 +556,7 @@ def print_results(
       results: pooled answers last.
       network: the folder of the network that answered; None for none.
       cards: what `write_cards` said.
+      kind: what was tested, where laws for it were ranked.
     """
     from rich.text import Text
 
@@ -565,6 +567,7 @@ def print_results(
         note_lines,
         notes_of,
         parameter_table,
+        ranking_table,
         shared_beginning,
         tensile_table,
         tests_table,
@@ -575,6 +578,8 @@ def print_results(
     singles = [result for result in results if not result.is_pooled]
     notes = notes_of(results)
     shared = shared_beginning([result.curve for result in singles])
+    if results and results[0].ranking:
+        console.print(ranking_table(results[0].ranking, kind))
     if len(singles) > 1:
         console.print(identification_table(singles, notes))
     detailed = [*(singles if details or len(singles) == 1 else []), *pooled]

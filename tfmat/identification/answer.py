@@ -43,6 +43,7 @@ from tfmat.identification.results import (
     Interval,
     Method,
     PosteriorPicture,
+    Ranked,
     Setting,
     TensileValue,
     TestsPicture,
@@ -466,6 +467,7 @@ class Identification:
       samples: `posterior`, whatever `method` is; None where none were asked for, or nothing can draw them.
       posterior: what the network's posterior of this curve became when it was corrected, or, without one, what was
         sampled about least squares, and its certificate; None where there is neither.
+      ranking: the laws for the kind of test, the best first, where the law was chosen among them; else empty.
     """
 
     curve: MeasuredRecord
@@ -481,6 +483,7 @@ class Identification:
     next_test: NextTests | None = None
     posterior: Posterior | None = None
     shared_std: Array | None = None
+    ranking: Sequence[Ranked] = ()
 
     @property
     def do_not_use(self) -> list[str]:
@@ -522,6 +525,7 @@ class Identification:
             tests=UNSET if curve.curve is not None else self._tests(),
             next_test=self.next_test.entry() if self.next_test else UNSET,
             posterior=self.posterior.summary() if self.posterior else UNSET,
+            ranking=list(self.ranking) or UNSET,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -1051,6 +1055,7 @@ def identify(
     least_squares: bool = True,
     samples: int = 0,
     correct: bool = True,
+    compare: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Identification]:
     """Identifies the parameters of materials, each by itself: an answer never depends on the other records.
@@ -1066,6 +1071,7 @@ def identify(
       least_squares: False leaves out everything that is not the network's.
       samples: to draw from the posterior of each record: a network's, or, where there is none, about least squares.
       correct: corrects a whole posterior with the law's likelihood; False leaves it as the network gives it.
+      compare: warns where another law fits clearly better; False where all of them are ranked.
       progress: called with (done, total).
 
     Raises:
@@ -1084,7 +1090,9 @@ def identify(
         if law is None:
             assert network is not None and predicted is not None
             return _without_law(network, record, predicted, samples)
-        return _answer(law, source, record, predicted, said, least_squares, samples, correct)
+        return _answer(
+            law, source, record, predicted, said, least_squares, samples, correct, compare
+        )
 
     # The network answers in this process, the law in all.
     given = (
@@ -1179,6 +1187,7 @@ def _answer(
     least_squares: bool,
     samples: int,
     correct: bool,
+    compare: bool,
 ) -> Identification:
     """The answer for one record of a known law; `said`: caveats of what the network predicted."""
     assert source.law is not None
@@ -1202,6 +1211,9 @@ def _answer(
     best = None if fitted is None else fitted.best
     method = recommended_method(law, predicted, best, errors)
     found = _caveats(law, source, record, method, predicted, fitted, of_tests, noise)
+    better = better_law(law, fitted) if compare and fitted is not None else None
+    if better is not None:
+        found.append(_better_law_caveat(law, record, better, of_tests["least_squares"]))
     values = values_of(law, method, predicted, best)
     parameters = np.array([value.value for value in values.values()])
     found += caveats.derivative_caveats(law, labels[method], record)
@@ -1308,15 +1320,19 @@ def _caveats(
         found += _misfit_of_curve(law, source, record.curve, fitted.best, noise)
     else:
         found += _misfit_of_tests(law, record, of_tests["least_squares"], noise)
-    better = better_law(law, fitted)
-    if better is not None:
-        name, error, share = better
-        residual = f"its residual is {share:.2g} times as large"
-        if record.curve is not None:
-            own = 0.01 * rms_percent(of_tests["least_squares"]) * largest
-            residual = f"{error:.3g} MPa against {own:.3g} MPa"
-        found.append(caveats.better_law_caveat(law.name, name, residual))
     return found
+
+
+def _better_law_caveat(
+    law: Law, record: MeasuredRecord, better: tuple[str, float, float], of_tests: Array
+) -> Caveat:
+    """Caveat of another law that fits clearly better; `of_tests`: the own errors, %, [tests]."""
+    name, error, share = better
+    residual = f"its residual is {share:.2g} times as large"
+    if record.curve is not None:
+        own = 0.01 * rms_percent(of_tests) * record.largest_mpa
+        residual = f"{error:.3g} MPa against {own:.3g} MPa"
+    return caveats.better_law_caveat(law.name, name, residual)
 
 
 def _network_caveats(

@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,22 +16,27 @@ from tfmat.errors import InputError, nearest
 from tfmat.identification.answer import Identification
 from tfmat.identification.answer import identify as identify_records
 from tfmat.identification.caveats import unidentifiable
-from tfmat.identification.networks import (
-    Sidecar,
-    find_network,
-    in_units,
-    law_alone,
-    needs_network,
-    read_sidecar,
-)
+from tfmat.identification.least_squares import conditioned
+from tfmat.identification.networks import Sidecar, find_network, in_units, source_of
 from tfmat.identification.next_test import check_next_test
+from tfmat.identification.posterior import check_samples
+from tfmat.identification.ranking import (
+    AUTO,
+    TENSION,
+    Chosen,
+    Kind,
+    choose_law,
+    kind_of_curve,
+    kind_of_files,
+    kind_of_tests,
+)
 from tfmat.materials.law import Array, Law
 from tfmat.records.cleaning import CleaningOptions, clean
-from tfmat.records.files import measured_records, records_of_files, takes_tests
+from tfmat.records.files import files_given, measured_records, records_of_files, takes_tests
 from tfmat.records.reading import RawCurve, ReadingOptions
 from tfmat.records.record import CurveTarget, MeasuredRecord, resample
 from tfmat.records.simulation import features_of
-from tfmat.records.tables import MINIMUM_POINTS, axis_unit
+from tfmat.records.tables import MINIMUM_POINTS, axis_unit, is_frame
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
@@ -292,160 +297,247 @@ _FOR_ARRAYS = ("strain_unit", "stress_unit", "strain_measure", "stress_measure",
 Path = str | os.PathLike
 
 
+class Options(TypedDict, total=False):
+    """The options of `identify`: the fields of `Asked`, `ReadingOptions` and `CleaningOptions`."""
+
+    law: str | None
+    workdir: Path | None
+    fixed: Mapping[str, float] | None
+    least_squares: bool
+    samples: int
+    correct: bool
+    details: bool
+    next_test: bool
+    predict: Sequence[str]
+    candidate: Sequence[str]
+    strain_column: str | None
+    stress_column: str | None
+    strain_unit: str | None
+    stress_unit: str | None
+    specimen_column: str | None
+    sheet: str | None
+    strain_measure: str | None
+    stress_measure: str | None
+    shear_strain: str | None
+    area: float | None
+    gauge_length: float | None
+    decimal: str | None
+    time_column: str | None
+    time_unit: str | None
+    toe: str
+    cut_after_failure: bool
+    envelope: bool
+    window: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is asked of tests, on the command line as in Python; `identify` says what each field means."""
+
+    law: str | None = None
+    workdir: Path | None = None
+    fixed: Mapping[str, float] | None = None
+    least_squares: bool = True
+    samples: int = 0
+    correct: bool = True
+    details: bool = False
+    next_test: bool = False
+    predict: Sequence[str] = ()
+    candidate: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.law == AUTO and (self.workdir is not None or not self.least_squares):
+            other = "a network (workdir)" if self.workdir is not None else "no least squares"
+            raise InputError(
+                f"law=auto ranks laws by least squares, and {other} is asked for; leave one out"
+            )
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether all laws for the kind of test are ranked: neither a law nor a network is named."""
+        return self.law == AUTO or (
+            self.law is None and self.workdir is None and self.least_squares
+        )
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a network's posterior can be asked, which knows no given parameters."""
+        return self.samples > 0 and not self.fixed
+
+    def by(self, chosen: Chosen) -> "Asked":
+        """The same of the law that was chosen."""
+        return dataclasses.replace(self, law=chosen.law, fixed=chosen.fixed)
+
+    def source(self, samples: bool = False) -> tuple[Sidecar, pathlib.Path | None]:
+        """What answers, and the folder of the network that has a part; `samples`: a posterior is needed anyway.
+
+        Raises:
+          InputError: there is no such network, or it does not go with what is asked for.
+        """
+        found = source_of(
+            self.law,
+            self.workdir,
+            least_squares=self.least_squares,
+            samples=self.is_sampled or samples,
+            details=self.details,
+        )
+        law, settings = found[0].law, found[0].settings
+        if self.next_test:
+            check_next_test(law, settings, self.predict, self.candidate)
+        if self.samples:
+            is_sampled = self.least_squares and self.correct and law is not None
+            check_samples(
+                self.samples, found[0].uncertainty, self.fixed or (), is_sampled=is_sampled
+            )
+        if self.fixed and law is not None:
+            conditioned(law, self.fixed)
+        return found
+
+    def answers(
+        self,
+        source: "Sidecar | Identifier",
+        records: Sequence[MeasuredRecord],
+        chosen: Chosen | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Identification]:
+        """The answers for records.
+
+        Args:
+          source: the network, or what least squares alone needs.
+          chosen: where the law was chosen; its answers hold where nothing but least squares is asked for.
+        """
+        if chosen and not self.samples and isinstance(source, Sidecar):
+            return chosen.answers
+        answers = identify_records(
+            source,
+            records,
+            fixed=self.fixed,
+            least_squares=self.least_squares,
+            samples=self.samples,
+            correct=self.correct,
+            compare=chosen is None,
+            progress=progress,
+        )
+        if chosen is None:
+            return answers
+        ranking = chosen.answers[0].ranking
+        return [dataclasses.replace(answer, ranking=ranking) for answer in answers]
+
+
 @overload
-def identify(
-    curves: Mapping[str, Any],
-    *,
-    law: str | None = None,
-    workdir: Path | None = None,
-    fixed: Mapping[str, float] | None = None,
-    least_squares: bool = True,
-    samples: int = 0,
-    correct: bool = True,
-    details: bool = False,
-    next_test: bool = False,
-    predict: Sequence[str] = (),
-    candidate: Sequence[str] = (),
-    **options: Any,
+def identify(  # type: ignore[overload-overlap]
+    curves: Mapping[str, Any], **options: Unpack[Options]
 ) -> Identification: ...
 
 
 @overload
-def identify(
-    curves: Path | Iterable[Path],
-    *,
-    law: str | None = None,
-    workdir: Path | None = None,
-    fixed: Mapping[str, float] | None = None,
-    least_squares: bool = True,
-    samples: int = 0,
-    correct: bool = True,
-    details: bool = False,
-    next_test: bool = False,
-    predict: Sequence[str] = (),
-    candidate: Sequence[str] = (),
-    **options: Any,
-) -> list[Identification]: ...
+def identify(curves: Path | Iterable[Path], **options: Unpack[Options]) -> list[Identification]: ...
 
 
 @overload
-def identify(
-    curves: ArrayLike,
-    stress: ArrayLike,
-    *,
-    law: str | None = None,
-    workdir: Path | None = None,
-    fixed: Mapping[str, float] | None = None,
-    least_squares: bool = True,
-    samples: int = 0,
-    correct: bool = True,
-    details: bool = False,
-    next_test: bool = False,
-    predict: Sequence[str] = (),
-    candidate: Sequence[str] = (),
-    **options: Any,
-) -> Any: ...
+def identify(curves: Any, stress: ArrayLike | None = None, **options: Unpack[Options]) -> Any: ...
 
 
-def identify(
-    curves: Any,
-    stress: ArrayLike | None = None,
-    *,
-    law: str | None = None,
-    workdir: Path | None = None,
-    fixed: Mapping[str, float] | None = None,
-    least_squares: bool = True,
-    samples: int = 0,
-    correct: bool = True,
-    details: bool = False,
-    next_test: bool = False,
-    predict: Sequence[str] = (),
-    candidate: Sequence[str] = (),
-    **options: Any,
-) -> Any:
+def identify(curves: Any, stress: ArrayLike | None = None, **options: Unpack[Options]) -> Any:
     """Reads, cleans and identifies measured curves, as `tfmat identify` does: same answers, intervals and warnings.
 
     Args:
-      curves: files, folders or patterns, one or several; or strains: [points], [curves, points], or a list of arrays
-        of different lengths. Shorter curves of an array end in NaN. Of a law that takes tests also all tests of one
-        material by their names: a file, arrays (strain, stress) or (strain, stress, time), a mapping of `strain`,
-        `stress`, `time` (s), `rate` (1/s) and `temperature` (°C), or a list of these for several tests of a kind.
+      curves: files, folders or patterns, one or several; pandas DataFrames, whose columns are found by their names as
+        those of a file; or strains: [points], [curves, points], or a list of arrays of different lengths. Shorter
+        curves of an array end in NaN. Of a law that takes tests also all tests of one material by their names: a file,
+        a DataFrame, arrays (strain, stress) or (strain, stress, time), a mapping of `strain`, `stress`, `time` (s),
+        `rate` (1/s) and `temperature` (°C), or a list of these for several tests of a kind.
       stress: with strains their stresses, of the same form; MPa if `stress_unit` says nothing else.
-      law: name of the law, or `path/to/file.py:ClassName`; needed where no network is named, but for hahn_tsai.
-      workdir: folder of the run whose network is asked too. Without it a network that comes with tfmat is loaded only
-        where it has a part in the answer (see `needs_network`); least squares needs none.
-      fixed: known parameters, name -> value in its unit.
-      least_squares: False answers with the network alone.
-      samples: to draw from the posterior of each curve: `answer.samples` (`Posterior`). They start from the network's
-        where it says how sure it is, and else, or with `fixed`, from least squares.
-      correct: corrects the network's posterior with the law's likelihood (`answer.posterior.certificate` says how well
-        that went); False leaves it as it is.
-      details: also what the network says of each parameter, `answer.parameters[name].network`; it loads TensorFlow.
-      next_test: of a law of tests, also what further tests are expected to tell: `answer.next_test` (`NextTests`).
-      predict, candidate: what further tests are to narrow, and which to choose from, each `TEST:SETTING=VALUE,...`.
-      options: the fields of `ReadingOptions` and `CleaningOptions`, e.g. `stress_unit="ksi"` or `toe="off"`.
+      options: law: its name, `path/to/file.py:ClassName`, or `auto`, which is meant where neither a law nor a network
+        is named: the laws for the kind of test are fitted, and the best for all records together answers
+        (`answer.ranking`).
+        workdir: folder of the run whose network is asked too. Without it a network that comes with tfmat is loaded only
+        where it has a part in the answer; least squares needs none.
+        fixed: known parameters, name -> value in its unit.
+        least_squares: False answers with the network alone.
+        samples: to draw from the posterior of each curve: `answer.samples` (`Posterior`). They start from the
+        network's where it says how sure it is, and else, or with `fixed`, from least squares.
+        correct: corrects the network's posterior with the law's likelihood (`answer.posterior.certificate` says how
+        well that went); False leaves it as it is.
+        details: also what the network says of each parameter, `answer.parameters[name].network`; it loads TensorFlow.
+        next_test: of a law of tests, also what further tests are expected to tell: `answer.next_test` (`NextTests`).
+        predict, candidate: what further tests are to narrow, and which to choose from, each `TEST:SETTING=VALUE,...`.
+        And the fields of `ReadingOptions` and `CleaningOptions`, e.g. `stress_unit="ksi"` or `toe="off"`.
 
     Returns:
-      One `Identification` a curve, in a list; for strains [points] and for tests by name the one itself. Its
-      `parameters[name]` has `value`, `unit`, `ci95` and `method`; `do_not_use` and `warnings` say how far it can be
-      trusted.
+      One `Identification` a curve, in a list; for strains [points], for tests by name, and for a DataFrame with one
+      curve the one itself. Its `parameters[name]` has `value`, `unit`, `ci95` and `method`; `do_not_use` and `warnings`
+      say how far it can be trusted.
 
     Raises:
       InputError: a file or array that is no curve (all bad files at once), an option that is not known, or samples that
         neither a network nor a law can give.
     """
-    reading, cleaning = _options(options, arrays=stress is not None)
-    sampled = samples > 0 and not fixed
-    folder = find_network(workdir, law, posterior=sampled)
-    sidecar = law_alone(str(law)) if folder is None else read_sidecar(folder)
-    source: Identifier | Sidecar = sidecar
-    if folder is not None and needs_network(
-        sidecar,
-        named=workdir is not None,
-        least_squares=least_squares,
-        samples=sampled,
-        details=details,
-    ):
-        source = opened(folder)
-    if next_test:
-        check_next_test(source.law, source.settings, predict, candidate)
-    elif predict or candidate:
+    asked, reading, cleaning = _options(options, arrays=stress is not None)
+    if (asked.predict or asked.candidate) and not asked.next_test:
         raise InputError("predict and candidate are of next_test=True; give that too")
-    if isinstance(curves, Mapping) or takes_tests(source.law):
-        assert source.law is not None
-        records = measured_records(curves, stress, source.law, reading, cleaning)
-        single = isinstance(curves, Mapping) or stress is not None
-    elif stress is None:
-        records = records_of_files(curves, source.target, source.law, reading, cleaning)
-        single = False
-    else:
-        records = [
-            _cleaned(str(i), e, s, source.target, reading, cleaning)
-            for i, (e, s) in enumerate(_curves(curves, stress))
+
+    def read(source: Sidecar) -> list[MeasuredRecord]:
+        if isinstance(curves, Mapping) or takes_tests(source.law):
+            assert source.law is not None
+            return measured_records(curves, stress, source.law, reading, cleaning)
+        if stress is None:
+            return records_of_files(curves, source.target, source.law, reading, cleaning)
+        return [
+            MeasuredRecord.of(clean(_raw(str(i), *curve, reading), source.target, cleaning))
+            for i, curve in enumerate(_curves(curves, stress))
         ]
-        single = _is_one(curves) and _is_one(stress)
-    answers = identify_records(
-        source, records, fixed=fixed, least_squares=least_squares, samples=samples, correct=correct
-    )
-    if next_test and source.settings is not None:
-        settings, asked = source.settings, {"predict": predict, "candidate": candidate}
-        answers = [answer.with_next_test(settings, **asked) for answer in answers]
+
+    chosen = None
+    if asked.is_auto:
+        kind = _kind(curves, stress, reading, cleaning)
+        chosen = choose_law(kind, read, fixed=asked.fixed)
+        asked = asked.by(chosen)
+    sidecar, folder = asked.source()
+    source = sidecar if folder is None else opened(folder)
+    records = chosen.records if chosen else read(sidecar)
+    answers = asked.answers(source, records, chosen)
+    if asked.next_test and source.settings is not None:
+        settings, wanted = source.settings, {"predict": asked.predict, "candidate": asked.candidate}
+        answers = [answer.with_next_test(settings, **wanted) for answer in answers]
+    single = isinstance(curves, Mapping) or (is_frame(curves) and len(answers) == 1)
+    if stress is not None:
+        single = takes_tests(source.law) or (_is_one(curves) and _is_one(stress))
     return answers[0] if single else answers
 
 
-def _options(options: Mapping[str, Any], arrays: bool) -> tuple[ReadingOptions, CleaningOptions]:
-    """Both kinds of options from keywords; InputError for one that neither has, or that says nothing of arrays."""
-    kinds = (ReadingOptions, CleaningOptions)
+def _kind(curves: Any, stress: Any, reading: ReadingOptions, cleaning: CleaningOptions) -> Kind:
+    """The kind of test of what `identify` was given."""
+    if isinstance(curves, Mapping):
+        return kind_of_tests(map(str, curves))
+    if stress is None:
+        return kind_of_files(files_given(curves), reading, cleaning)
+    kinds = {
+        kind_of_curve(_raw(str(i), *curve, reading), cleaning)
+        for i, curve in enumerate(_curves(curves, stress))
+    }
+    if len(kinds) > 1:
+        raise InputError(
+            f"the curves are of several kinds ({', '.join(kind.title for kind in kinds)}); give each kind by itself"
+        )
+    return kinds.pop() if kinds else TENSION
+
+
+def _options(
+    options: Mapping[str, Any], arrays: bool
+) -> tuple[Asked, ReadingOptions, CleaningOptions]:
+    """All kinds of options from keywords; InputError for one that none has, or that says nothing of arrays."""
+    kinds = (Asked, ReadingOptions, CleaningOptions)
     fields = [{field.name for field in dataclasses.fields(kind)} for kind in kinds]
     for name in options:
-        if name not in fields[0] | fields[1]:
+        if name not in set().union(*fields):
             raise InputError(
-                f"tfmat.identify has no option '{name}'{nearest(name, [*fields[0], *fields[1]])}"
+                f"tfmat.identify has no option '{name}'{nearest(name, sorted(set().union(*fields)))}"
             )
-        if arrays and name in fields[0] and name not in _FOR_ARRAYS:
+        if arrays and name in fields[1] and name not in _FOR_ARRAYS:
             raise InputError(f"option '{name}' is for files; leave it out for arrays")
     of_kind = [{n: v for n, v in options.items() if n in names} for names in fields]
-    return ReadingOptions(**of_kind[0]), CleaningOptions(**of_kind[1])
+    return Asked(**of_kind[0]), ReadingOptions(**of_kind[1]), CleaningOptions(**of_kind[2])
 
 
 def _curves(strain: Any, stress: Any) -> list[tuple[Array, Array]]:
@@ -485,14 +577,8 @@ def _pair(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
     return arrays[0][:end], arrays[1][:end]
 
 
-def _cleaned(
-    name: str,
-    strain: Array,
-    stress: Array,
-    target: CurveTarget,
-    reading: ReadingOptions,
-    cleaning: CleaningOptions,
-) -> MeasuredRecord:
+def _raw(name: str, strain: Array, stress: Array, reading: ReadingOptions) -> RawCurve:
+    """A curve of two arrays [points], in plain strain and MPa."""
     steps = [f"took {len(strain)} points of two arrays"]
     for axis, unit in (("strain", reading.strain_unit), ("stress", reading.stress_unit)):
         if unit is None:
@@ -505,7 +591,7 @@ def _cleaned(
         else:
             stress = stress * known.factor
         steps.append(f"{axis} in {known.name}")
-    raw = RawCurve(
+    return RawCurve(
         name=name,
         strain=strain,
         stress_mpa=stress,
@@ -515,4 +601,3 @@ def _cleaned(
         steps=tuple(steps),
         sure_units=reading.given_units,
     )
-    return MeasuredRecord.of(clean(raw, target, cleaning))

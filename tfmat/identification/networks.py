@@ -371,6 +371,31 @@ def find_network(
     return folder if posterior and folder.is_dir() else folder.parent
 
 
+def source_of(
+    law: str | None,
+    workdir: str | os.PathLike | None = None,
+    *,
+    least_squares: bool = True,
+    samples: bool = False,
+    details: bool = False,
+) -> tuple[Sidecar, pathlib.Path | None]:
+    """The description of what answers, and the folder of the network that has a part in it; None: least squares alone.
+
+    Args:
+      law: by name or file; None: that of the network in `workdir`.
+      workdir, least_squares, samples, details: as of `find_network` and `needs_network`.
+    """
+    folder = find_network(workdir, law, posterior=samples)
+    if folder is None:
+        return law_alone(str(law)), None
+    sidecar = read_sidecar(folder)
+    named = workdir is not None
+    has_a_part = needs_network(
+        sidecar, named=named, least_squares=least_squares, samples=samples, details=details
+    )
+    return sidecar, folder if has_a_part else None
+
+
 def needs_network(
     sidecar: Sidecar,
     *,

@@ -180,6 +180,25 @@ class NextTest(Struct, frozen=True):
     sentences: list[str]
 
 
+class Ranked(Struct, frozen=True):
+    """The place of a law among those for the kind of test.
+
+    Attributes:
+      law: its name.
+      evidence: twice the logarithm of the likelihoods' ratio to the first law, less the price of more parameters; 0 for
+        the first one.
+      rmse_percent: root mean square residual over the largest stress, %.
+      near_tie: whether the first law is not clearly better.
+      do_not_use: why its answer must not be used; empty where it may be.
+    """
+
+    law: str
+    evidence: float
+    rmse_percent: float
+    near_tie: bool
+    do_not_use: list[str]
+
+
 class Answer(Struct):
     """The answer for one record; see `tfmat.identification.answer.Identification`."""
 
@@ -201,6 +220,7 @@ class Answer(Struct):
     next_test: NextTest | UnsetType = UNSET
     posterior: SampledPosterior | UnsetType = UNSET
     verification: list[dict[str, Any]] | UnsetType = UNSET
+    ranking: list[Ranked] | UnsetType = UNSET
 
     @property
     def is_pooled(self) -> bool:

@@ -47,7 +47,7 @@ from tfmat.records.simulation import (
     RecordForm,
     fill_tests,
 )
-from tfmat.records.tables import axis_unit, find_files, read_bytes, split_header
+from tfmat.records.tables import Frame, axis_unit, find_files, is_frame, read_bytes, split_header
 
 # --------------------------------------------------------------------------------------------------
 # The files of each test of each material, and the tests that are read from them.
@@ -74,7 +74,7 @@ class TestFile:
     __test__ = False  # no case of pytest's
 
     test: str
-    path: str
+    path: str | Frame
     settings: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -139,18 +139,39 @@ def find_records(arguments: Sequence[str], law: Law | None) -> list[RecordFiles]
         ]
         return [RecordFiles(_name_of(files), tuple(files))]
     records: list[RecordFiles] = []
-    plain: list[str] = []
+    tables, plain = _tables_among(arguments)
+    for table in tables:
+        records += _read_table(table, law)
+    return records + _of_plain_files(find_files(plain), law)
+
+
+def _tables_among(arguments: Sequence[str]) -> tuple[list[pathlib.Path], list[str]]:
+    """The tables of tests among files and folders, and the other arguments."""
+    tables, plain = [], []
     for argument in arguments:
         path = pathlib.Path(argument)
         table = path / TABLE if path.is_dir() else path
         if table.is_file() and (table.name == TABLE or _is_table(table)):
-            records += _read_table(table, law)
+            tables.append(table)
         else:
             plain.append(argument)
-    return records + _of_plain_files(find_files(plain), law)
+    return tables, plain
 
 
-def _of_plain_files(paths: list[str], law: Law) -> list[RecordFiles]:
+def named_tests(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The tests that TEST=FILE and tables of tests name, and the arguments that name none."""
+    named = [argument for argument in arguments if names_a_test(argument)]
+    tables, plain = _tables_among([argument for argument in arguments if argument not in named])
+    tests = [argument.partition("=")[0] for argument in named]
+    for table in tables:
+        header, rows = _rows_of_table(table)
+        tests += [row.get("test") or "" for row in rows] if "test" in header else []
+        if "test" not in header and set(header) & set(_SETTINGS):
+            tests.append(RateAndTemperature.name)
+    return tests, plain
+
+
+def _of_plain_files(paths: Sequence[str | Frame], law: Law) -> list[RecordFiles]:
     """Files of which nothing is said: a material each, or all tests of one where the law wants several of a kind."""
     kinds = list(dict.fromkeys(law.tests))
     if not paths:
@@ -168,11 +189,15 @@ def _of_plain_files(paths: list[str], law: Law) -> list[RecordFiles]:
 
 
 def _alone(file: TestFile) -> RecordFiles:
-    return RecordFiles(pathlib.Path(file.path).stem, (file,), apart=True)
+    return RecordFiles(_stem(file), (file,), apart=True)
+
+
+def _stem(file: TestFile) -> str:
+    return file.path.stem if isinstance(file.path, Frame) else pathlib.Path(file.path).stem
 
 
 def _name_of(files: Sequence[TestFile]) -> str:
-    stems = [pathlib.Path(file.path).stem for file in files]
+    stems = [_stem(file) for file in files]
     name = "+".join(dict.fromkeys(stems))
     return name if len(name) <= _LONGEST_NAME else f"{stems[0]} and {len(files) - 1} more"
 
@@ -186,8 +211,8 @@ def _is_table(path: pathlib.Path) -> bool:
     return "file" in columns and bool(columns & {"test", "material", *_SETTINGS})
 
 
-def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
-    """The materials of a table of tests; InputError names the line."""
+def _rows_of_table(path: pathlib.Path) -> tuple[list[str], list[dict[str, str]]]:
+    """The columns of a table of tests, and its rows, units beside their values; InputError where it is none."""
     text = read_bytes(path).decode("utf-8-sig", "replace")
     lines = [line for line in text.splitlines() if line.strip(" ,;\t")]
     if len(lines) < 2:
@@ -204,18 +229,26 @@ def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
             raise InputError(
                 f"{path}: a table of tests has no column '{name}'{nearest(name, _COLUMNS)}"
             )
-    kinds = list(dict.fromkeys(law.tests))
-    if "file" not in header or ("test" not in header and len(kinds) > 1):
-        missing = "file" if "file" not in header else "test"
-        raise InputError(f"{path}: a table of tests needs a column '{missing}'")
-    materials: dict[str, list[TestFile]] = {}
-    for number, cells in enumerate(rows[1:], start=2):
+    found = []
+    for cells in rows[1:]:
         filled = [cell.strip() for cell in cells]
         filled = [
             f"{cell} {unit}" if cell and unit else cell
             for cell, (_, unit) in zip(filled, split, strict=False)
         ]
-        row = dict(zip(header, filled, strict=False))
+        found.append(dict(zip(header, filled, strict=False)))
+    return header, found
+
+
+def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
+    """The materials of a table of tests; InputError names the line."""
+    header, rows = _rows_of_table(path)
+    kinds = list(dict.fromkeys(law.tests))
+    if "file" not in header or ("test" not in header and len(kinds) > 1):
+        missing = "file" if "file" not in header else "test"
+        raise InputError(f"{path}: a table of tests needs a column '{missing}'")
+    materials: dict[str, list[TestFile]] = {}
+    for number, row in enumerate(rows, start=2):
         try:
             if not row.get("file"):
                 raise InputError("no file")
@@ -327,7 +360,7 @@ def load_records(
             if progress:
                 progress(done, total)
         if len(errors) == bad and record.apart:
-            paths |= {len(found) + i: record.files[0].path for i in range(len(tests))}
+            paths |= {len(found) + i: str(record.files[0].path) for i in range(len(tests))}
             found += [MeasuredRecord(test.name, [test]) for test in tests]
         elif len(errors) == bad:
             found.append(MeasuredRecord(record.name, tests))
@@ -419,15 +452,35 @@ def records_of_files(
     cleaning: CleaningOptions,
 ) -> list[MeasuredRecord]:
     """The records of one or several files, folders or patterns; InputError names all that cannot be read."""
-    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
-    if not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise InputError("strains need their stresses: tfmat.identify(strain, stress)")
-    records, errors = load_records(
-        find_records([os.fspath(path) for path in paths], law), target, reading, cleaning=cleaning
-    )
+    files = files_given(given)
+    frames = [each for each in files if isinstance(each, Frame)]
+    found = find_records([each for each in files if isinstance(each, str)], law)
+    if law is None or not takes_tests(law):
+        found += [_alone(TestFile(MONOTONIC, frame)) for frame in frames]
+    else:
+        found += _of_plain_files(frames, law)
+    records, errors = load_records(found, target, reading, cleaning=cleaning)
     if errors:
         raise InputError("; ".join(map(str, errors)))
     return records
+
+
+def files_given(given: Any) -> list[str | Frame]:
+    """The files, folders, patterns and DataFrames of a caller: one, or several; InputError for anything else."""
+    several = isinstance(given, list | tuple) or not (
+        isinstance(given, str | os.PathLike) or is_frame(given)
+    )
+    given = list(given) if several else [given]
+    if not all(isinstance(each, str | os.PathLike) or is_frame(each) for each in given):
+        raise InputError("strains need their stresses: tfmat.identify(strain, stress)")
+    frames = sum(map(is_frame, given))
+    found: list[str | Frame] = []
+    for number, each in enumerate(given, start=1):
+        if is_frame(each):
+            found.append(Frame(f"DataFrame {number}" if frames > 1 else "DataFrame", each))
+        else:
+            found.append(os.fspath(each))
+    return found
 
 
 def _several(given: Any) -> Sequence[Any]:
@@ -439,8 +492,8 @@ def _tests(
     name: str, given: Any, law: Law, reading: ReadingOptions, cleaning: CleaningOptions
 ) -> list[MeasuredTest]:
     check_test_name(name, law)
-    if isinstance(given, str | os.PathLike):
-        file = TestFile(name, os.fspath(given))
+    if isinstance(given, str | os.PathLike) or is_frame(given):
+        file = TestFile(name, Frame(name, given) if is_frame(given) else os.fspath(given))
         return load_test(file, CurveTarget.of_tests(law), reading, cleaning)
     if isinstance(given, Mapping):
         for key in given:

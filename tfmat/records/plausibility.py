@@ -130,15 +130,29 @@ def _measure(curve: MeasuredTest, target: CurveTarget, raw: RawCurve) -> _Measur
     return _Measured(modulus, min(error, 1.0), strength, end)
 
 
-def _check_rubber(curve: MeasuredTest, raw: RawCurve) -> str:
+def is_rubber(raw: RawCurve) -> bool:
+    """Whether a curve is that of rubber or another elastomer."""
+    return _rubber_modulus(raw) is not None
+
+
+def _rubber_modulus(raw: RawCurve) -> float | None:
+    """The secant modulus at the start, MPa; None where the curve is of no elastomer."""
     strength, end = float(np.max(raw.stress_mpa)), float(np.max(raw.strain))
     loaded = np.flatnonzero((raw.stress_mpa >= _SECANT_AT * strength) & (raw.strain > 0))
     low, high = _RUBBER_STRAIN
     if not len(loaded) or not low < end < high:
-        return ""
+        return None
     modulus = float(raw.stress_mpa[loaded[0]] / raw.strain[loaded[0]])
     if modulus > _RUBBER_MODULUS_MPA or strength < _RUBBER_STRENGTH_OVER_MODULUS * modulus:
+        return None
+    return modulus
+
+
+def _check_rubber(curve: MeasuredTest, raw: RawCurve) -> str:
+    modulus = _rubber_modulus(raw)
+    if modulus is None:
         return ""
+    strength, end = float(np.max(raw.stress_mpa)), float(np.max(raw.strain))
     text = (
         f"it is rubber or another elastomer: {_stress(strength)} at strain {end:.3g}, with a modulus of "
         f"{_stress(modulus)} at the start"

@@ -20,6 +20,7 @@ from tfmat.records.tables import (
     NAMES_IN_BRACKETS,
     Cell,
     DecimalMark,
+    Frame,
     Table,
     Unit,
     axis_unit,
@@ -1304,7 +1305,7 @@ class RawCurve:
 
 
 def read_curves(
-    path: str | os.PathLike,
+    path: str | os.PathLike | Frame,
     options: ReadingOptions | None = None,
     measures: Mapping[str, str | None] | None = None,
     of_test: bool = False,
@@ -1321,7 +1322,7 @@ def read_curves(
     """
     options = options or ReadingOptions()
     how = _How(options, measures or {}, of_test, needs_time, one_loading)
-    path = pathlib.Path(path)
+    path = path if isinstance(path, Frame) else pathlib.Path(path)
     curves: list[RawCurve] = []
     try:
         tables = read_tables(path, options.sheet, cycles=not one_loading)

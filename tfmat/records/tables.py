@@ -703,7 +703,41 @@ class Table:
     titles: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def read_tables(path: pathlib.Path, sheet: str | None = None, cycles: bool = False) -> list[Table]:
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A pandas DataFrame in the place of a file: its columns have names as a file's header has, its index says nothing.
+
+    Two levels of names are a row of names and a row of units.
+    """
+
+    stem: str
+    frame: Any
+
+    def __str__(self) -> str:
+        return self.stem
+
+    def rows(self) -> list[Row]:
+        """As those of a sheet."""
+        names = list(self.frame.columns)
+        header: list[list[Cell]] = []
+        if names and isinstance(names[0], tuple):
+            header = [[str(level) for level in levels] for levels in zip(*names, strict=True)]
+        elif not all(isinstance(name, int) for name in names):
+            header = [[str(name) for name in names]]
+        known = self.frame.astype(object).where(self.frame.notna(), None)
+        columns = [known.iloc[:, i].tolist() for i in range(len(names))]
+        rows = [*header, *([_cell(cell) for cell in row] for row in zip(*columns, strict=True))]
+        return [(i, row) for i, row in enumerate(rows, start=1) if any(c != "" for c in row)]
+
+
+def is_frame(value: object) -> bool:
+    """Whether a value is a pandas DataFrame, which nobody imports for the question."""
+    return hasattr(value, "columns") and hasattr(value, "iloc") and hasattr(value, "notna")
+
+
+def read_tables(
+    path: pathlib.Path | Frame, sheet: str | None = None, cycles: bool = False
+) -> list[Table]:
     """The tables of a text file, or of a workbook (only `sheet` where given): one, or one a specimen below each other.
 
     Args:
@@ -712,6 +746,8 @@ def read_tables(path: pathlib.Path, sheet: str | None = None, cycles: bool = Fal
     Raises:
       InputError: there is none; the message does not name the file.
     """
+    if isinstance(path, Frame):
+        return find_tables(path.rows(), ["a DataFrame"], "row", cycles)
     if not is_workbook(path):
         if sheet is not None:
             raise InputError("it is a text file and has no sheets; leave --sheet out")

@@ -17,6 +17,7 @@ from tfmat.identification.results import (
     Narrowing,
     NextTest,
     PosteriorScores,
+    Ranked,
     ReferenceScores,
     SampledPosterior,
     Score,
@@ -485,6 +486,29 @@ def parameter_table(result: Answer, details: bool = False) -> Table:
             row.append(format_value(value.least_squares))
         rows.append(row)
     return text_table(title, headings, rows, caption=_caption(result), left=(0, 4))
+
+
+def ranking_table(ranking: Sequence[Ranked], kind: str = "") -> Table:
+    """One row a law, the best first: its error, its evidence, and whether the first one is clearly better.
+
+    Args:
+      kind: what was tested.
+    """
+    rows = [
+        [
+            each.law,
+            format_value(each.rmse_percent, 3),
+            "best" if place == 0 else f"{each.evidence:,.0f}",
+            "do not use" if each.do_not_use else "as good" if place and each.near_tie else "",
+        ]
+        for place, each in enumerate(ranking)
+    ]
+    tied = [each.law for each in ranking[1:] if each.near_tie and not each.do_not_use]
+    caption = "--law=NAME answers by another one"
+    if tied:
+        caption = f"as good as {ranking[0].law}: {', '.join(tied)}; {caption}"
+    title = f"laws for {kind}" if kind else "laws"
+    return text_table(title, ["law", "error %", "evidence", ""], rows, caption=caption, left=(0, 3))
 
 
 def tensile_table(results: Sequence[Answer]) -> Table | None:

@@ -1,0 +1,117 @@
+"""`law="auto"`: the kind of test, its laws ranked, and the best one's answer; on the command line the same."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tfmat
+from tfmat.cli.main import main
+from tfmat.errors import InputError
+from tfmat.identification.ranking import KINDS, kind_of_files
+from tfmat.materials import find_law
+from tfmat.materials.registry import LAWS
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.files import write_example_curve, write_example_tests
+from tfmat.records.reading import ReadingOptions
+from tfmat.records.simulation import CurveSettings
+
+STEEL = {"E": 200e3, "sigma0": 300.0, "Q": 250.0, "b": 12.0}
+
+
+@pytest.fixture(scope="module")
+def steel(tmp_path_factory):
+    """Two specimens of one steel."""
+    folder = tmp_path_factory.mktemp("steel")
+    law = find_law("voce")
+    return [
+        str(write_example_curve(law, folder / f"{name}.csv", parameters=STEEL, seed=seed))
+        for seed, name in enumerate("ab")
+    ]
+
+
+def kind(*given):
+    return kind_of_files([str(each) for each in given], ReadingOptions(), CleaningOptions())
+
+
+def test_each_law_is_for_one_kind_of_test():
+    assert sorted(law for kind in KINDS for law in kind.laws) == sorted(LAWS)
+
+
+@pytest.mark.parametrize("law", ["voce", "hahn_tsai"])
+def test_kind_of_a_curve_is_found(law, tmp_path):
+    assert law in kind(write_example_curve(find_law(law), tmp_path / "a.csv")).laws
+
+
+@pytest.mark.parametrize("law", ["voce_chaboche", "ladeveze_shear", "yeoh", "perzyna"])
+def test_kind_of_tests_is_found_by_their_names_and_by_their_points(law, tmp_path):
+    folder = write_example_tests(CurveSettings(law=law), tmp_path / law)
+    assert law in kind(folder).laws
+    if law != "perzyna":
+        assert all(law in kind(file).laws for file in folder.glob("[0-9]*.csv"))
+
+
+def test_compression_of_concrete_is_told_by_its_signs(tmp_path):
+    """Eurocode 2's parabola for C30 (EN 1992-1-1, 3.1.7), beside a steel that is pressed."""
+    strain = np.linspace(1e-5, 2e-3, 50)
+    for name, stress, law in (
+        ("concrete", 30 * (1 - (1 - strain / 2e-3) ** 2), "hognestad"),
+        ("steel", np.minimum(200e3 * strain, 300 + 1e3 * strain), "voce"),
+    ):
+        rows = "".join(f"{-e:.8g},{-s:.8g}\n" for e, s in zip(strain, stress, strict=True))
+        path = tmp_path / f"{name}.csv"
+        path.write_text("strain [-],stress [MPa]\n" + rows)
+        assert law in kind(path).laws
+
+
+def test_relaxation_may_be_a_metal_s_or_a_polymer_s(tmp_path):
+    time = np.r_[np.linspace(0, 1, 20), np.linspace(2, 100, 80)]
+    strain = 0.01 * np.minimum(time, 1.0)
+    stress = 30.0 * np.minimum(time, 1.0) * np.exp(-np.maximum(time - 1.0, 0.0) / 50.0)
+    rows = "".join(
+        f"{t:.6g},{e:.8g},{s:.8g}\n" for t, e, s in zip(time, strain, stress, strict=True)
+    )
+    path = tmp_path / "hold.csv"
+    path.write_text("time [s],strain [-],stress [MPa]\n" + rows)
+    with pytest.raises(InputError, match="--law=prony relaxation=FILE"):
+        kind(path)
+    with pytest.raises(InputError, match="several materials"):
+        kind(f"relaxation={path}")
+
+
+def test_best_law_answers_for_all_files_as_if_it_were_named(steel, tmp_path, capsys):
+    output = tmp_path / "out.json"
+    assert main(["identify", *steel, f"--json={output}", "--pool"]) == 0
+    printed = capsys.readouterr().out
+    assert "laws for tension of a metal" in printed and "ramberg_osgood" in printed
+    *results, pooled = json.loads(output.read_text())
+    assert pooled["law"] == "voce" and "ranking" not in pooled
+    assert [each["law"] for each in results[0]["ranking"][:2]] == ["voce", "swift"]
+    for result, named in zip(results, tfmat.identify(steel, law="voce"), strict=True):
+        assert result["ranking"] == results[0]["ranking"]  # once for both
+        assert result["parameters"] == json.loads(json.dumps(named.to_json()["parameters"]))
+
+
+def test_samples_and_known_values_are_of_the_law_that_was_chosen(steel):
+    answer = tfmat.identify(steel[0], fixed={"b": 12.0}, samples=100)[0]
+    assert answer.law.name == "voce" and answer.parameters["b"].fixed
+    assert answer.samples.values.shape == (100, 3) and answer.ranking
+    with pytest.raises(InputError, match="no law for tension of a metal has a parameter 'c'"):
+        tfmat.identify(steel[0], fixed={"c": 12.0})
+
+
+def test_files_of_several_kinds_are_refused(steel, tmp_path, capsys):
+    ply = write_example_curve(find_law("hahn_tsai"), tmp_path / "ply.csv")
+    assert main(["identify", steel[0], str(ply)]) == 2
+    assert "a is tension of a metal, ply is shear of a ply" in capsys.readouterr().err
+
+
+def test_every_bad_file_is_named_once(tmp_path, capsys):
+    (tmp_path / "bad.csv").write_text("stress\n1\n2\n")
+    assert main(["identify", str(tmp_path / "bad.csv"), str(tmp_path / "none.csv")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_network_and_a_ranking_are_not_asked_for_together(steel):
+    with pytest.raises(InputError, match="leave one out"):
+        tfmat.identify(steel[0], law="auto", workdir="runs/quickstart")
