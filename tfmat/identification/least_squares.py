@@ -1486,18 +1486,21 @@ def widened(law: Law) -> Law:
     """The same law with ranges far beyond those that curves are simulated in, for searches that need no training."""
     if not law.known_beyond:
         return law
-    ranges = {p.name: _widened(p) for p in law.identified}
+    ranges = {p.name: _widened(law, p) for p in law.identified}
     fixed = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
     return type(law)(ranges=ranges, fixed=fixed, scales={p.name: p.scale for p in law.parameters})
 
 
-def _widened(parameter: Parameter) -> tuple[float, float]:
+def _widened(law: Law, parameter: Parameter) -> tuple[float, float]:
     low, high = parameter.low, parameter.high
     if parameter.scale == "log":
-        return low / _BEYOND_LOG, high * _BEYOND_LOG
-    if low >= 0:
-        return low / _BEYOND_LOW, high * _BEYOND_HIGH
-    return low - (high - low), high + (high - low)
+        low, high = low / _BEYOND_LOG, high * _BEYOND_LOG
+    elif low >= 0:
+        low, high = low / _BEYOND_LOW, high * _BEYOND_HIGH
+    else:
+        low, high = low - (high - low), high + (high - low)
+    least, most = law.meaningful.get(parameter.name, (low, high))
+    return max(low, least), min(high, most)
 
 
 def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> Array:
@@ -1636,7 +1639,7 @@ def conditioned(law: Law, fixed: Mapping[str, float]) -> Law:
     """
     if not fixed:
         return law
-    wide = {p.name: (p, *_widened(p)) for p in law.parameters}
+    wide = {p.name: (p, *_widened(law, p)) for p in law.parameters}
     for name, value in fixed.items():
         if name in wide and not wide[name][1] <= value <= wide[name][2]:
             p = wide[name][0]

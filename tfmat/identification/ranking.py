@@ -51,7 +51,18 @@ class Kind(NamedTuple):
         return len(self.tests) == 1
 
 
-TENSION = Kind("tension of a metal", ("voce", "swift", "ludwik", "hollomon", "ramberg_osgood"))
+TENSION = Kind(
+    "tension of a metal",
+    (
+        "voce",
+        "swift",
+        "hockett_sherby",
+        "swift_voce",
+        "ludwik",
+        "hollomon",
+        "ramberg_osgood",
+    ),
+)
 CYCLIC = Kind("cyclic test of a metal", ("voce_chaboche", "voce_chaboche_1", "voce_chaboche_3"))
 RUBBER = Kind(
     "rubber",

@@ -198,7 +198,7 @@ def define_curve(x: Array, y: Array) -> list[str]:
 
 
 # Rows up to the tested strain and beyond it. CalculiX keeps 200, Ansys 100; the straight lines between so many miss
-# laws with a first yield by less than 1e-4, others by less than 3e-4 (less than 7e-4 with Ansys).
+# laws whose slope is finite at first yield by less than 1e-4, others by less than 3e-4 (less than 7e-4 with Ansys).
 _ROWS, _ROWS_OF_ANSYS = (160, 40), (80, 20)
 # Tables at so many temperatures above room temperature, with fewer rows; molten metal keeps this share of its strength.
 _TEMPERATURES, _ROWS_OF_TEMPERATURES, _MOLTEN = 24, (80, 20), 1e-4
@@ -545,6 +545,58 @@ PERZYNA = Family({"calculix": _overstress}, 0.3, _CREEP_NOTE, _for_calculix)
 
 
 # --------------------------------------------------------------------------------------------------
+# Cards of polymers that relax: a Prony series, relative to the modulus before all relaxation.
+
+
+def _relative_terms(material: Material) -> tuple[float, list[tuple[float, float]]]:
+    """The modulus E0 before all relaxation, and each term's share of it with its relaxation time in s."""
+    values = material.values
+    count = sum(name.startswith("tau") for name in values)
+    terms = [(values[f"E{k}"], values[f"tau{k}"]) for k in range(1, count + 1)]
+    first = values["E_inf"] + sum(modulus for modulus, _ in terms)
+    return first, [(modulus / first, time) for modulus, time in terms]
+
+
+def _prony_of_abaqus(material: Material) -> list[str]:
+    """*ELASTIC, MODULI=INSTANTANEOUS and *VISCOELASTIC, TIME=PRONY with g, k and tau a line: Abaqus Keywords Guide."""
+    first, terms = _relative_terms(material)
+    return [
+        f"*MATERIAL, NAME={material.name}",
+        "*ELASTIC, MODULI=INSTANTANEOUS",
+        listed([first, material.poisson_ratio]),
+        "*VISCOELASTIC, TIME=PRONY",
+        *(listed([share, share, time]) for share, time in terms),
+    ]
+
+
+def _prony_of_ansys(material: Material) -> list[str]:
+    """TB,PRONY with SHEAR and BULK, MP,EX at the fast load limit: Mechanical APDL Structural Guide, Viscoelasticity.
+
+    TBDATA takes six constants: three shares with their times.
+    """
+    first, terms = _relative_terms(material)
+    lines = [
+        *comments(SOLVERS["ansys"], MATERIAL_1),
+        f"MP,EX,1,{number(first)}",
+        f"MP,PRXY,1,{number(material.poisson_ratio)}",
+    ]
+    for part in ("SHEAR", "BULK"):
+        lines.append(f"TB,PRONY,1,,{len(terms)},{part}")
+        for i in range(0, len(terms), 3):
+            constants = ",".join(number(value) for term in terms[i : i + 3] for value in term)
+            lines.append(f"TBDATA,{2 * i + 1},{constants}")
+    return lines
+
+
+PRONY = Family(
+    {"abaqus": _prony_of_abaqus, "ansys": _prony_of_ansys},
+    0.4,
+    "small strain; shear and bulk modulus relax alike, so that Poisson's ratio is constant in time; steps must be ones "
+    "of time (Abaqus: *VISCO or dynamic)",
+)
+
+
+# --------------------------------------------------------------------------------------------------
 # Cards of the in-plane shear of plies: the part of a composite material that a shear test tells.
 
 
@@ -799,12 +851,15 @@ _STRAIN_IN_SPECIMENS = 0.5
 CARDS: Mapping[str, Family] = {
     "voce": HARDENING,
     "swift": POWER_HARDENING,
+    "hockett_sherby": HARDENING,
+    "swift_voce": HARDENING,
     "ludwik": HARDENING,
     "hollomon": HARDENING,
     "ramberg_osgood": SMOOTH_YIELD,
     "johnson_cook": JOHNSON_COOK,
     "norton": NORTON,
     "perzyna": PERZYNA,
+    "prony": PRONY,
     "voce_chaboche_1": CYCLIC,
     "voce_chaboche": CYCLIC,
     "voce_chaboche_3": CYCLIC_3,
@@ -883,7 +938,8 @@ def card_text(
       law: the law; values: parameter -> value in its unit, all of them.
       tested: the largest strain of the test, in the law's measure.
       name: of the material; it becomes letters, digits and _.
-      poisson_ratio: between 0 and 0.5; None takes the law's default, 0.3 for metals and 0.4995 for rubber.
+      poisson_ratio: between 0 and 0.5; None takes the law's default, 0.3 for metals, 0.4 for polymers and 0.4995 for
+        rubber.
       facts: lines for the head, such as where the parameters come from.
 
     Raises:

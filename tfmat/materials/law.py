@@ -348,6 +348,7 @@ class Law(abc.ABC):
       noise_mpa: default standard deviation of the Gaussian stress noise.
       rises: whether the law holds only where the stress rises with the strain; `tfmat laws` refuses it elsewhere.
       noise_strain: the same of the strain (-), where a test drives the stress.
+      meaningful: parameter name -> (low, high), beyond which a value has no meaning, such as a weight above 1.
       rupture_strain: strain (-) at which a specimen breaks under a driven stress; the record ends before.
       laboratory: options of `CurveSettings` by which the records of this law's family depart from it, name -> (low,
         high), where a user asks for what a laboratory adds; {} for none that are known.
@@ -376,6 +377,7 @@ class Law(abc.ABC):
     noise_mpa: ClassVar[float] = 1.0
     rises: ClassVar[bool] = False
     noise_strain: ClassVar[float] = 1e-5
+    meaningful: ClassVar[Mapping[str, tuple[float, float]]] = {}
     rupture_strain: ClassVar[float] = float("inf")
     laboratory: ClassVar[Mapping[str, tuple[float, float]]] = {}
     tests: ClassVar[tuple[str, ...]] = ("monotonic",)
@@ -399,6 +401,12 @@ class Law(abc.ABC):
         for name in [*ranges, *fixed, *scales]:
             if name not in known:
                 raise InputError(f"law {self.name} has no parameter '{name}'{nearest(name, known)}")
+        for name, (low, high) in self.meaningful.items():
+            for value in (*ranges.get(name, ()), *([fixed[name]] if name in fixed else [])):
+                if not low <= value <= high:
+                    raise InputError(
+                        f"{name} of law {self.name} is {value:g}; give {low:g} to {high:g}"
+                    )
         self.parameters = tuple(
             adjusted(
                 self.name,

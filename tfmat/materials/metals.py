@@ -24,6 +24,8 @@ from tfmat.materials.numerics import bisected, in_blocks
 # Convergence is quadratic: after a step of this relative size the error is below rounding.
 _TOLERANCE = 1e-10
 _MOST_STEPS = 100
+# _STEEP: a slope of hardening, as a multiple of Young's modulus, that no metal has but right at first yield.
+_STEEP = 1e6
 
 
 class ElasticPlasticLaw(Law):
@@ -48,6 +50,13 @@ class ElasticPlasticLaw(Law):
     @abc.abstractmethod
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
         """dH/d parameter at fixed plastic strain, one array [curves, points] (or broadcastable) a column."""
+
+    def first_try(self, beyond: Array, modulus: Array, columns: Array) -> Array:
+        """A plastic strain [curves, points] from which Newton's steps reach the root; `beyond` is strain after yield.
+
+        Where the slope is infinite at zero, it must lie below the root: a step from above may end at zero.
+        """
+        return beyond.copy()
 
     def stress(self, strain: Array, parameters: Array) -> Array:
         """See `Law.stress`."""
@@ -83,15 +92,17 @@ class ElasticPlasticLaw(Law):
     def _solve(self, strain: Array, columns: Array) -> tuple[Array, Array, Array, Array]:
         """Stress, the hardening curve's slope, plastic strain, and where the curve is elastic; each [curves, points].
 
-        Newton on F(p) = H(p) - E (ε - p) from its upper bound p = ε - H(0)/E. F rises and bends to one side, so
-        that after at most one step every iterate lies on the same side of the root and comes nearer. A power so high
+        Newton on F(p) = H(p) - E (ε - p) from the law's first try, by default its upper bound p = ε - H(0)/E. F rises
+        and bends to one side, so that after at most one step every iterate lies on the same side of the root and comes
+        nearer. A power so high
         that it overflows at the upper bound, or comes down from there in too many steps, is left to bisection.
         """
         modulus, others = columns[0], columns[1:]
         first_yield = self.hardening(np.zeros_like(modulus), others)[0]
         yield_strain = first_yield / modulus
         elastic = strain <= yield_strain
-        plastic_strain = np.maximum(strain - yield_strain, 0.0)
+        beyond = np.maximum(strain - yield_strain, 0.0)
+        plastic_strain = self.first_try(beyond, modulus, others)
         total_strain = np.maximum(strain, yield_strain)
         tolerance = _TOLERANCE * total_strain
 
@@ -115,12 +126,14 @@ class ElasticPlasticLaw(Law):
             root = bisected(is_above, total_strain - yield_strain)
             plastic_strain = np.where(converged, plastic_strain, root)
         flow_stress, slope = self.hardening(plastic_strain, others)
-        # A step that ends at an infinite slope, as a power has it at zero, leads away from there no more.
-        stuck = ~np.isfinite(slope) & ~elastic
-        if stuck.any():
+        # A step that ends at an infinite slope, as a power has it at zero, leads away from there no more. So steep a
+        # curve tells the stress less well than the elastic strain does.
+        steep = (slope > _STEEP * modulus) & ~elastic
+        if steep.any():
             root = bisected(is_above, total_strain - yield_strain)
-            plastic_strain = np.where(stuck, root, plastic_strain)
+            plastic_strain = np.where(steep, root, plastic_strain)
             flow_stress, slope = self.hardening(plastic_strain, others)
+            flow_stress = np.where(steep, modulus * (total_strain - plastic_strain), flow_stress)
         return np.where(elastic, modulus * strain, flow_stress), slope, plastic_strain, elastic
 
 
@@ -191,6 +204,119 @@ class Swift(ElasticPlasticLaw):
         strength, pre_strain, _ = columns
         flow_stress, slope = self.hardening(plastic_strain, columns)
         return flow_stress / strength, slope, flow_stress * np.log(pre_strain + plastic_strain)
+
+
+class HockettSherby(ElasticPlasticLaw):
+    """Yield at sigma0, saturation at σs = sigma0 + Q; Voce's law where p is 1.
+
+    A test that ends at maximum load tells N and p together, and Q hardly: it ends far from saturation.
+    """
+
+    name = "hockett_sherby"
+    title = "Hockett–Sherby 1975"
+    formula = "σ = σs − (σs − σ0)·exp(−N·εpᵖ),  σs = σ0 + Q,  εp = ε − σ/E"
+    source = (
+        "J. E. Hockett, O. D. Sherby, Large strain deformation of polycrystalline metals at low homologous "
+        "temperatures, J. Mech. Phys. Solids 23 (1975) 87-98"
+    )
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("sigma0", "MPa", 10.0, 2000.0, "log", "initial yield stress σ0"),
+        Parameter("Q", "MPa", 5.0, 2000.0, "log", "stress gained until saturation, σs − σ0"),
+        Parameter("N", "-", 0.5, 100.0, "log", "rate of saturation"),
+        Parameter("p", "-", 0.3, 1.0, "linear", "exponent of the plastic strain"),
+    )
+    # Above 1 the curve would begin flat and bend to both sides.
+    meaningful = {"p": (0.01, 1.0)}
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+
+    def first_try(self, beyond: Array, modulus: Array, columns: Array) -> Array:
+        """See `ElasticPlasticLaw.first_try`; H rises by at most Q N εpᵖ, and half of the strain is left to it."""
+        _, gain, rate, power = columns
+        half = 0.5 * beyond
+        return np.minimum(half, (half * modulus / (gain * rate)) ** (1.0 / power))
+
+    def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
+        """See `ElasticPlasticLaw.hardening`."""
+        first_yield, gain, rate, power = columns
+        risen = rate * plastic_strain**power
+        left = gain * np.exp(-risen)
+        with np.errstate(all="ignore"):  # the slope is infinite at zero
+            slope = left * rate * power * plastic_strain ** (power - 1.0)
+        return first_yield - gain * np.expm1(-risen), np.where(left > 0.0, slope, 0.0)
+
+    def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
+        """See `ElasticPlasticLaw.hardening_derivatives`."""
+        _, gain, rate, power = columns
+        raised = plastic_strain**power
+        share = np.expm1(-rate * raised)
+        with np.errstate(all="ignore"):
+            by_rate = np.where(share > -1.0, gain * (1.0 + share) * raised, 0.0)
+        logarithm = np.log(np.maximum(plastic_strain, _TINY_STRAIN))
+        return np.ones_like(share), -share, by_rate, by_rate * rate * logarithm
+
+
+class SwiftVoce(ElasticPlasticLaw):
+    """Swift's law and Voce's, mixed with the weight alpha; both yield at σ0 = K epsilon0^n.
+
+    With a yield stress of its own for each of them no test could tell alpha from K and Q. A test that ends at maximum
+    load tells alpha poorly: the two part at larger strain.
+    """
+
+    name = "swift_voce"
+    title = "Swift–Voce mixture"
+    formula = "σ = α·K·(ε0 + εp)ⁿ + (1 − α)·(σ0 + Q·(1 − exp(−b·εp))),  σ0 = K·ε0ⁿ,  εp = ε − σ/E"
+    source = (
+        "C. C. Roth, D. Mohr, Effect of strain rate on ductile fracture initiation in advanced high strength steel "
+        "sheets: experiments and modeling, Int. J. Plasticity 56 (2014) 19-44; there with a yield stress for each part"
+    )
+    parameters = (
+        *Swift.parameters,
+        *Voce.parameters[2:],
+        Parameter("alpha", "-", 0.0, 1.0, "linear", "weight of Swift's law, α"),
+    )
+    meaningful = {"alpha": (0.0, 1.0)}
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+
+    def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
+        """See `ElasticPlasticLaw.hardening`."""
+        weight = columns[5]
+        swift, swift_slope = _SWIFT.hardening(plastic_strain, columns[:3])
+        voce, voce_slope = _VOCE.hardening(plastic_strain, _voce_columns(columns))
+        # A part without weight counts for nothing, even where it is infinite.
+        mixed = np.where(weight > 0.0, weight * swift, 0.0)
+        mixed += np.where(weight < 1.0, (1.0 - weight) * voce, 0.0)
+        return mixed, weight * swift_slope + (1.0 - weight) * voce_slope
+
+    def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
+        """See `ElasticPlasticLaw.hardening_derivatives`."""
+        weight = columns[5]
+        both = _voce_columns(columns)
+        swift = _SWIFT.hardening(plastic_strain, columns[:3])[0]
+        voce = _VOCE.hardening(plastic_strain, both)[0]
+        at_yield = _SWIFT.hardening_derivatives(np.zeros_like(weight), columns[:3])
+        by_swift = _SWIFT.hardening_derivatives(plastic_strain, columns[:3])
+        by_voce = _VOCE.hardening_derivatives(plastic_strain, both)[1:]
+        return (
+            *(
+                weight * one + (1.0 - weight) * first
+                for one, first in zip(by_swift, at_yield, strict=True)
+            ),
+            *((1.0 - weight) * one for one in by_voce),
+            swift - voce,
+        )
+
+
+# The parts of the mixture.
+_SWIFT, _VOCE = Swift(), Voce()
+
+
+def _voce_columns(columns: Array) -> Array:
+    """Voce's sigma0, Q and b of the mixture."""
+    strength, pre_strain, exponent, gain, rate, _ = columns
+    return np.stack([strength * pre_strain**exponent, gain, rate])
 
 
 # --------------------------------------------------------------------------------------------------

@@ -25,12 +25,14 @@ from tfmat.materials.cyclic import (
 )
 from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
 from tfmat.materials.metals import (
+    HockettSherby,
     Hognestad,
     Hollomon,
     JohnsonCook,
     Ludwik,
     RambergOsgood,
     Swift,
+    SwiftVoce,
     Voce,
 )
 from tfmat.materials.rubber import (
@@ -55,7 +57,8 @@ DEFAULT_LAW = "hahn_tsai"
 LAWS: dict[str, type[Law]] = {
     law.name: law
     for law in (
-        HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift, Ludwik, Hollomon, Hognestad,
+        HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift, HockettSherby, SwiftVoce, Ludwik, Hollomon,
+        Hognestad,
         VoceChaboche1, VoceChaboche, VoceChaboche3, RambergOsgoodShear, LadevezeShear,
         NeoHooke, MooneyRivlin, Yeoh, ArrudaBoyce, Ogden1, Ogden2, Ogden3, JohnsonCook,
         Perzyna, Norton, Prony,

@@ -135,6 +135,26 @@ def test_least_squares_leaves_the_range_where_the_material_is_beyond():
     assert (found.labels[[0, 2]] > 1).all() and not found.at_bound.any()
 
 
+@pytest.mark.parametrize(
+    ("law_name", "truth", "end", "poor"),
+    [
+        ("hockett_sherby", (205e3, 158.0, 263.0, 5.6, 0.77), 0.05, {"Q": 1.3, "N": 1.8}),
+        ("swift_voce", (205e3, 700.0, 0.01, 0.2, 250.0, 12.0, 0.3), 0.18, {"K": 3, "alpha": 3}),
+    ],
+)
+def test_what_a_test_of_sheet_metal_hardly_tells_has_a_wide_interval(law_name, truth, end, poor):
+    """Saturation is far beyond a short test, and the parts of a mixture are alike before maximum load."""
+    law, strain = find_law(law_name), end * np.linspace(0, 1, 150) ** 2
+    noise = np.random.default_rng(1).normal(0.0, 1.0, 150)
+    stress = law.stress(strain[None], np.array([truth]))[0] + noise
+    found = best_fit(law, strain, stress)
+    assert found.rmse_mpa < 1.05
+    low, high = found.interval.T
+    assert ((low <= truth) & (truth <= high)).all()
+    ratio = dict(zip((p.name for p in law.parameters), high / low, strict=True))
+    assert all(ratio[name] > least for name, least in poor.items())
+
+
 def test_the_uncertainty_of_a_mean_is_that_of_a_known_process():
     """First-order autoregression: the variance of a mean is (1 + phi) / (1 - phi) times that of independent values."""
     random = np.random.default_rng(0)

@@ -28,7 +28,7 @@ def test_every_writer_names_its_manual_and_every_solver_has_one():
 
 def test_every_card_of_calculix_is_run_in_it():
     """By the other tests of this file, whose `VALUES` name the laws."""
-    metals = "voce swift ramberg_osgood ludwik hollomon johnson_cook norton perzyna"
+    metals = f"{' '.join(METALS)} johnson_cook norton perzyna"
     rubber = "neo_hooke mooney_rivlin yeoh arruda_boyce ogden_1 ogden ogden_3"
     written = {law for law, family in CARDS.items() if "calculix" in family.writers}
     assert written == {*metals.split(), *rubber.split()}
@@ -89,6 +89,16 @@ TESTED = 0.1
 VALUES = {
     "voce": {"E": 200e3, "sigma0": 300.0, "Q": 250.0, "b": 12.0},
     "swift": {"E": 200e3, "K": 700.0, "epsilon0": 0.01, "n": 0.2},
+    "hockett_sherby": {"E": 200e3, "sigma0": 158.0, "Q": 263.0, "N": 5.6, "p": 0.77},
+    "swift_voce": {
+        "E": 200e3,
+        "K": 1031.0,
+        "epsilon0": 5e-3,
+        "n": 0.2,
+        "Q": 335.0,
+        "b": 20.0,
+        "alpha": 0.6,
+    },
     "ramberg_osgood": {"E": 200e3, "sigma02": 350.0, "n": 9.0},
     "ludwik": {"E": 200e3, "sigma0": 300.0, "K": 500.0, "n": 0.5},
     "hollomon": {"E": 200e3, "K": 600.0, "n": 0.15},
@@ -116,7 +126,8 @@ STEEL = {
 CHABOCHE = {"E": 185e3, "sigma0": 255.0, "Q": 92.0, "b": 9.5, "C1": 17430.0, "gamma1": 157.0}
 
 
-METALS = ("voce", "swift", "ramberg_osgood", "ludwik", "hollomon")
+FIRST_YIELD = ("voce", "swift", "swift_voce")
+METALS = ("voce", "swift", "hockett_sherby", "swift_voce", "ramberg_osgood", "ludwik", "hollomon")
 RUBBERS = ("neo_hooke", "mooney_rivlin", "yeoh", "arruda_boyce", "ogden_1", "ogden", "ogden_3")
 
 
@@ -133,6 +144,14 @@ def flow(name, plastic):
         return v["sigma0"] + v["Q"] * (1 - np.exp(-v["b"] * plastic))
     if name == "swift":
         return v["K"] * (v["epsilon0"] + plastic) ** v["n"]
+    if name == "hockett_sherby":
+        saturated = v["sigma0"] + v["Q"]
+        return saturated - v["Q"] * np.exp(-v["N"] * plastic ** v["p"])
+    if name == "swift_voce":
+        first_yield = v["K"] * v["epsilon0"] ** v["n"]
+        swift = v["K"] * (v["epsilon0"] + plastic) ** v["n"]
+        voce = first_yield + v["Q"] * (1 - np.exp(-v["b"] * plastic))
+        return v["alpha"] * swift + (1 - v["alpha"]) * voce
     if name == "ludwik":
         return v["sigma0"] + v["K"] * plastic ** v["n"]
     if name == "hollomon":
@@ -217,7 +236,7 @@ def test_tables_follow_the_hardening_curve(solver, name):
     assert len(plastic) == (100 if solver == "ansys" else 200)
     assert (np.diff(plastic) > 0).all() and (np.diff(stress) >= 0).all() and plastic[-1] > 0.999
     tried = np.geomspace(2e-5, TESTED - 0.003, 1000)
-    close = 1e-4 if name in ("voce", "swift") else 7e-4 if solver == "ansys" else 3e-4
+    close = 1e-4 if name in FIRST_YIELD else 7e-4 if solver == "ansys" else 3e-4
     np.testing.assert_allclose(np.interp(tried, plastic, stress), flow(name, tried), rtol=close)
     np.testing.assert_allclose(stress[-5:], flow(name, plastic[-5:]), rtol=1e-6)
 
@@ -476,6 +495,50 @@ def test_constants_that_no_unit_makes_large_enough_are_refused():
     values = {"E": 200e3, "K": 2e5, "n": 12.0}
     with pytest.raises(InputError, match="below 1e-20 as that, and A is 2.44e-64 here"):
         card_text("calculix", find_law("norton"), values, tested=0.05)
+
+
+# --------------------------------------------------------------------------------------------------
+# Cards of polymers that relax, by their text: the modulus that a solver makes of it against the law's.
+
+MODULI = {"E_inf": 400.0, "E1": 300.0, "E2": 150.0, "E3": 80.0, "E4": 50.0, "E5": 20.0}
+TIMES = {f"tau{i + 1}": 10.0**i for i in range(5)}
+
+
+@pytest.mark.parametrize("solver", ["abaqus", "ansys"])
+def test_prony_cards_relax_as_the_law_does(solver):
+    """E = 9 K G / (3 K + G) of the card's moduli, each its first value times 1 - sum of g (1 - exp(-t / tau))."""
+    text = card_text(solver, find_law("prony"), MODULI | TIMES, tested=0.01)
+    if solver == "abaqus":
+        lines = body(text, "**")
+        assert lines[1] == "*ELASTIC, MODULI=INSTANTANEOUS"
+        assert lines[3] == "*VISCOELASTIC, TIME=PRONY"
+        modulus, ratio = numbers(lines[2:3])[0]
+        shear, bulk, times = numbers(lines[4:]).T
+        bulk_times = times
+    else:
+        lines = body(text, "!")
+        modulus, ratio = (float(line.split(",")[3]) for line in lines[:2])
+        tables = "\n".join(lines[2:]).split("TB,PRONY,1,,5,")
+        assert [table.splitlines()[0] for table in tables[1:]] == ["SHEAR", "BULK"]
+        constants = np.zeros((2, 10))
+        for row, table in zip(constants, tables[1:], strict=True):
+            for line in table.splitlines()[1:]:
+                first, *values = (float(value) for value in line.split(",")[1:])
+                assert len(values) <= 6  # TBDATA takes no more
+                row[int(first) - 1 : int(first) - 1 + len(values)] = values
+        (shear, times), (bulk, bulk_times) = (row.reshape(5, 2).T for row in constants)
+    assert ratio == 0.4
+    time = np.geomspace(1e-3, 1e6, 50)
+
+    def relaxed(at_once, shares, times):
+        return at_once * (1 - (shares * (1 - np.exp(-time[:, None] / times))).sum(axis=1))
+
+    shear_modulus = relaxed(modulus / (2 + 2 * ratio), shear, times)
+    bulk_modulus = relaxed(modulus / (3 - 6 * ratio), bulk, bulk_times)
+    youngs = 9 * bulk_modulus * shear_modulus / (3 * bulk_modulus + shear_modulus)
+    parameters = np.array([[*MODULI.values(), *TIMES.values()]])
+    expected = find_law("prony").relaxation_modulus(time, parameters)[0]
+    np.testing.assert_allclose(youngs, expected, rtol=1e-7)
 
 
 # --------------------------------------------------------------------------------------------------
