@@ -7,7 +7,7 @@ import sys
 import types
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Name -> module. TensorFlow is imported when one of them is first used, not by `import tfmat`.
 _PUBLIC = {

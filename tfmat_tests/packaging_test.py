@@ -11,6 +11,8 @@ import zipfile
 
 import pytest
 
+import tfmat
+
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 # Where the name on the index differs from the name in an import.
 DISTRIBUTIONS = {
@@ -44,6 +46,12 @@ def test_every_room_is_installed(setup_cfg):
     folders = {path.parent for path in (PROJECT / "tfmat").rglob("*.py")}
     rooms = {".".join(folder.relative_to(PROJECT).parts) for folder in folders}
     assert set(setup_cfg["options"]["packages"].split()) == rooms | {"tfmat.configs"}
+
+
+def test_version_is_that_of_the_changelog_and_of_the_citation():
+    (newest, *_) = re.findall(r"^## \[(.+?)\]", (PROJECT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    citation = (PROJECT / "CITATION.cff").read_text("utf-8")
+    assert tfmat.__version__ == newest and f"\nversion: {newest}\n" in citation
 
 
 def imports_at(path: pathlib.Path, only_top_level: bool) -> set[str]:

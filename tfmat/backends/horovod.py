@@ -134,7 +134,7 @@ class HorovodCollectives(Collectives):
         horovod = self.horovod
         if not hasattr(horovod, "reducescatter"):
             raise InputError(
-                "zero_stage needs a Horovod with reducescatter, as 0.28 has it; `./tools/setup horovod` gets one, or "
+                "zero_stage needs a Horovod with reducescatter, as 0.28 has it; `tfmat horovod install` gets one, or "
                 "use zero_stage=0"
             )
         return scatter_flat(

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shlex
 import sys
+import tempfile
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
@@ -334,6 +335,38 @@ def _supervised(
     make_folder(folder)
     progress = Progress(state, checkpoints.latest_clock)
     return Restarts(hosts, command, policy, folder, progress, folder_logger(folder)).run()
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat horovod install`.
+
+
+@command({})
+def horovod(flag_values: FlagValues, arguments: list[str]) -> int:
+    """Installs a Horovod that works with this environment's TensorFlow: `tfmat horovod install`.
+
+    One that is there already is used. Else Horovod 0.28.1 is built, about three minutes the first
+    time; the wheel is kept in ~/.cache/tfmat, or $XDG_CACHE_HOME/tfmat. Needs Open MPI or another
+    MPI with its headers, CMake and a C++ compiler. Horovod's HOROVOD_* settings are honoured.
+
+    Examples:
+      tfmat horovod install
+      HOROVOD_GPU_OPERATIONS=NCCL tfmat horovod install
+    """
+    from tfmat.launch.horovod_build import Failed, provide
+
+    if arguments != ["install"]:
+        raise InputError("write `tfmat horovod install`")
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "log.txt"
+        log.touch()
+        try:
+            provide(log)
+        except Failed as failure:
+            if failure.status == 1:
+                print(*log.read_text().splitlines()[-12:], sep="\n    ", file=sys.stderr)
+            raise InputError(str(failure)) from None
+    return 0
 
 
 # --------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ PATIENCE = 60.0
 SLURM_PATIENCE = 5.0
 
 SETUP = "./tools/setup"
-SETUP_HOROVOD = "./tools/setup horovod"
+SETUP_HOROVOD = "tfmat horovod install"
 SETUP_MPI = "./tools/setup mpi"
 GET_MPI = "apt-get install openmpi-bin libopenmpi-dev (on a cluster: module load openmpi)"
 GET_GPU_LIBRARIES = ".venv/bin/pip install --editable '.[gpu]'"

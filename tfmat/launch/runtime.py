@@ -47,9 +47,9 @@ def ports_setting(environment: Mapping[str, str] = os.environ) -> str:
     return text
 
 
-# The Horovod of `./tools/setup horovod`, whose thread wakes when there is something to sum.
+# The Horovod of `tfmat horovod install`, whose thread wakes when there is something to sum.
 _WAKES = "+wakes"
-GET_HOROVOD = "`./tools/setup horovod` builds it, `tfmat doctor` tells what is missing"
+GET_HOROVOD = "`tfmat horovod install` builds it, `tfmat doctor` tells what is missing"
 
 
 # Bytes up to which a message over TCP is sent at once. Beyond its limit, by default 64 kB, Open MPI asks the receiver

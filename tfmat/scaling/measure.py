@@ -720,7 +720,7 @@ class Study:
 def unavailable(variant: Variant, matrix: Matrix, machine: Machine) -> str | None:
     """Why a variant cannot be had here, in one line; None where it can."""
     if variant.num_processes > 1 and not machine.mpirun and not machine.slurm:
-        return "there is no mpirun; ./tools/setup horovod gets it"
+        return "there is no mpirun; `tfmat horovod install` says how to get it"
     if variant.backend == "horovod" and variant.collectives not in machine.sums_with:
         built = ", ".join(sorted(machine.sums_with - {"mpi4py"})) or "no Horovod that works"
         return f"{variant.collectives} is not built into Horovod here (there is: {built})"

@@ -110,5 +110,5 @@ def test_without_horovod_the_import_says_how_to_get_it():
         [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True
     )
     assert ended.returncode == 1
-    assert "./tools/setup horovod" in ended.stderr.splitlines()[-1]
+    assert "`tfmat horovod install`" in ended.stderr.splitlines()[-1]
     assert ended.stderr.splitlines()[-1].startswith("ImportError: tfmat.horovod needs Horovod")

@@ -3,7 +3,6 @@
 The real build takes minutes: --all.
 """
 
-import importlib
 import io
 import os
 import shutil
@@ -14,7 +13,8 @@ import zipfile
 
 import pytest
 
-from tfmat_tests.tools.scratch_project import TOOLS, builds, make_project, setup
+from tfmat.launch import horovod_build
+from tfmat_tests.tools.scratch_project import builds, make_project, setup
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun")
 
@@ -24,22 +24,6 @@ PACKAGE = {
     "horovod/tensorflow.py": "mpi_built = gloo_built = lambda: 1\nnccl_built = lambda: 0\n",
 }
 STUB = "#!/bin/sh\necho 'tfmat system packages: missing for mpi' >&2\nexit 3\n"
-
-
-@pytest.fixture(scope="module")
-def module():
-    """tools/horovod_setup.py, imported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(TOOLS))
-        return importlib.import_module("horovod_setup")
-
-
-@pytest.fixture(scope="module")
-def wheels():
-    """tools/horovod_wheels.py, imported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(TOOLS))
-        return importlib.import_module("horovod_wheels")
 
 
 def write(folder, files):
@@ -52,8 +36,8 @@ def write(folder, files):
 def project(tmp_path):
     """A project whose environment needs nothing from the network; its root is on the path of its .venv."""
     folder = make_project(tmp_path / "project")
-    for name in ("horovod_setup.py", "horovod_wheels.py", "horovod_changes.py"):
-        shutil.copy2(TOOLS / name, folder / "tools")
+    (folder / "tfmat" / "launch").mkdir()
+    shutil.copy2(horovod_build.__file__, folder / "tfmat" / "launch")
     write(folder, {"tools/system_packages": STUB})
     (folder / "tools" / "system_packages").chmod(0o755)
     write(folder, {"tensorflow-2.21.0.dist-info/METADATA": "Name: tensorflow\nVersion: 2.21.0\n"})
@@ -99,9 +83,9 @@ def test_horovod_that_is_there_is_used(project):
 
 def test_kept_wheel_is_installed_without_an_index(project, tmp_path):
     assert setup(project).returncode == 0
-    key = "import horovod_wheels; print(horovod_wheels.wheel_key({}))"
+    key = "import horovod_build; print(horovod_build.wheel_key({}))"
     cache = tmp_path / "cache"
-    name = in_venv(project, key, PYTHONPATH=str(project / "tools"))
+    name = in_venv(project, key, PYTHONPATH=str(project / "tfmat" / "launch"))
     make_wheel(cache / "tfmat" / "wheels" / name)
     done = setup(project, "horovod", XDG_CACHE_HOME=str(cache), PIP_NO_INDEX="1")
     assert done.returncode == 0, done.stderr
@@ -144,7 +128,7 @@ def test_kept_wheel_is_installed_without_an_index(project, tmp_path):
     assert in_venv(project, "import horovod.tensorflow") == ""
 
 
-def test_horovod_of_the_python_below_is_linked_and_never_removed(module, tmp_path, monkeypatch):
+def test_horovod_of_the_python_below_is_linked_and_never_removed(tmp_path, monkeypatch):
     base, own = tmp_path / "base", tmp_path / "own"
     write(base, PACKAGE | {"horovod-0.28.1.dist-info/METADATA": ""})
     own.mkdir()
@@ -152,15 +136,15 @@ def test_horovod_of_the_python_below_is_linked_and_never_removed(module, tmp_pat
     python.write_text(f"#!/bin/sh\necho {base}/horovod; echo {base}/horovod-0.28.1.dist-info\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "_base_executable", str(python))
-    monkeypatch.setattr(module, "site_packages", own)
+    monkeypatch.setattr(horovod_build, "site_packages", own)
     monkeypatch.setattr(
-        module, "importable", lambda: "Horovod" if (own / "horovod").exists() else ""
+        horovod_build, "importable", lambda: "Horovod" if (own / "horovod").exists() else ""
     )
-    assert module.link_to_base() == "Horovod"
+    assert horovod_build.link_to_base() == "Horovod"
     assert (own / "horovod").resolve() == base / "horovod"
     # It does not go with this TensorFlow.
-    monkeypatch.setattr(module, "importable", lambda: "")
-    assert module.link_to_base() == ""
+    monkeypatch.setattr(horovod_build, "importable", lambda: "")
+    assert horovod_build.link_to_base() == ""
     assert list(own.iterdir()) == []
     assert (base / "horovod" / "tensorflow.py").exists()
 
@@ -182,37 +166,38 @@ def make_archive(folder):
             archive.addfile(entry, io.BytesIO(text.encode()))
 
 
-def test_archive_with_another_checksum_is_not_used(wheels, tmp_path, monkeypatch):
+def test_archive_with_another_checksum_is_not_used(tmp_path, monkeypatch):
     make_archive(tmp_path / "index")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     log = tmp_path / "log"
-    with pytest.raises(wheels.Failed, match="sha256 differs") as failure:
-        wheels.fetch(tmp_path, {}, log)
+    with pytest.raises(horovod_build.Failed, match="sha256 differs") as failure:
+        horovod_build.fetch(tmp_path, {}, log)
     assert failure.value.status == 2
     assert not (tmp_path / "index" / "run").exists()
     assert not (tmp_path / "horovod-0.28.1.tar.gz").exists()
 
 
-def write_source(wheels, folder):
+def write_source(folder):
     """A source tree that holds just what is to be changed."""
-    for name, replacements in wheels.horovod_changes.CHANGES.items():
+    for name, replacements in horovod_build.CHANGES.items():
         text = "".join(old + "\n" for old, _ in replacements if old != "protected:\n")
         write(folder, {name: text if "tensor_queue.h" not in name else text + "protected:\n"})
     return folder
 
 
-def test_the_source_is_changed_whole_or_not_at_all(wheels, tmp_path):
-    changes = wheels.horovod_changes
-    source = write_source(wheels, tmp_path)
-    changes.change(source)
+def test_the_source_is_changed_whole_or_not_at_all(tmp_path):
+    source = write_source(tmp_path)
+    horovod_build.change(source)
     assert '"-O2 -g" "-O3"' in (source / "CMakeLists.txt").read_text()
     assert "xla_mpi_ops" not in (source / "horovod/tensorflow/CMakeLists.txt").read_text()
     assert "WaitForTensor" in (source / "horovod/common/operations.cc").read_text()
-    assert changes.MARKED_VERSION in (source / "horovod/__init__.py").read_text()
+    assert horovod_build.MARKED_VERSION in (source / "horovod/__init__.py").read_text()
     before = {path: path.read_text() for path in source.rglob("*") if path.is_file()}
-    with pytest.raises(changes.UnexpectedSource, match=r"CMAKE_CXX_FLAGS_\w+' 0 times, not once"):
-        changes.change(source)  # a second time nothing fits
+    with pytest.raises(
+        horovod_build.UnexpectedSource, match=r"CMAKE_CXX_FLAGS_\w+' 0 times, not once"
+    ):
+        horovod_build.change(source)  # a second time nothing fits
     assert before == {path: path.read_text() for path in source.rglob("*") if path.is_file()}
 
 
@@ -226,24 +211,24 @@ def test_the_source_is_changed_whole_or_not_at_all(wheels, tmp_path):
         ({"HOROVOD_NCCL_HOME": "/opt/nccl"}, False),
     ],
 )
-def test_key_of_a_wheel_follows_how_it_is_built(wheels, change, same):
+def test_key_of_a_wheel_follows_how_it_is_built(change, same):
     settings = {
-        name: value for name, value in change.items() if wheels.BUILD_SETTING.fullmatch(name)
+        name: value for name, value in change.items() if horovod_build.BUILD_SETTING.fullmatch(name)
     }
-    assert (wheels.wheel_key(settings) == wheels.wheel_key({})) is same
+    assert (horovod_build.wheel_key(settings) == horovod_build.wheel_key({})) is same
 
 
 @pytest.mark.large
 @pytest.mark.timeout(1800)
-def test_real_build(module, wheels, tmp_path):
+def test_real_build(tmp_path):
     folder, log = tmp_path / "wheels", tmp_path / "log"
     folder.mkdir()
-    wheels.build(folder, {}, log)
+    horovod_build.build(folder, {}, log)
     (wheel,) = folder.glob("horovod-0.28.1-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "unpacked")
     done = subprocess.run(
-        [sys.executable, "-c", module.PROBE],
+        [sys.executable, "-c", horovod_build.PROBE],
         env={**os.environ, "PYTHONPATH": str(tmp_path / "unpacked")},
         capture_output=True,
         text=True,
