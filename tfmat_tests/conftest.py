@@ -15,6 +15,7 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tfmat_tests import graphs
 from tfmat_tests.pictures import BLANK, may_be_blank
 from tfmat_tests.processes import SHARED, ForkServer, fork_server
 from tfmat_tests.progress import Progress
@@ -28,6 +29,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Posteriors compile their loss, for longer than the few steps of a test then save.
 if "--all" not in sys.argv:
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    # Nor does any test last long enough for its graphs to be worth optimizing, or rewriting for oneDNN.
+    os.environ.setdefault(graphs.PLAIN, "1")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # Before NumPy: the workers share the processors, and BLAS's threads would wait for each other in a loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Most of the tests' time is TensorFlow making graphs: many small pieces of memory, which jemalloc hands out faster than
@@ -190,6 +194,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Random weights that a test does not seed are the same in each of its runs, whatever ran before it."""
     os.environ[BLANK] = "" if item.get_closest_marker("pictures") else "1"
     may_be_blank()
+    graphs.may_be_plain()
     if keras := sys.modules.get("keras"):
         keras.utils.set_random_seed(0)
 

@@ -27,6 +27,7 @@ import threading
 import types
 from typing import Any, NoReturn
 
+from tfmat_tests.graphs import may_be_plain
 from tfmat_tests.pictures import may_be_blank
 
 LOADED = (
@@ -205,6 +206,7 @@ def _take_surroundings(request: dict[str, Any]) -> None:
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
+    may_be_plain()
     encoding: Any = {"encoding": "utf-8", "closefd": False}
     line_by_line = os.isatty(1) or bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin = os.fdopen(0, **encoding)
