@@ -30,6 +30,7 @@ from tfmat.records.tensile import (
     StrainError,
     TensileProperties,
     elastic_line,
+    elastic_part,
     engineering_stress,
     index_of_maximum_load,
     noise_of,
@@ -509,6 +510,10 @@ _CLEAR_OFFSET = 0.1
 _NOISE_OF_OFFSET = 8.0
 # _CLEAR_TIMES: standard errors by which the origin of the elastic part must differ from zero.
 _CLEAR_TIMES = 4.0
+# _MOSTLY_NECKED: strain at which most metals have passed their maximum load.
+_MOSTLY_NECKED = 0.25
+# _LONGEST_TENSION: strain that no metal reaches in tension; a larger one has another unit.
+_LONGEST_TENSION = 2.0
 # _LEAST_LOAD: share of the largest stress; a smaller load at the start changes no answer.
 _LEAST_LOAD = 0.01
 # _MOST_LOAD: share of the largest stress; a record that begins higher lacks its elastic part.
@@ -795,8 +800,7 @@ def _take_off_offset(curve: MeasuredTest) -> None:
     noise = noise_of(curve.stress_mpa)
     if abs(stress) >= _UNLOADED * largest + 2.0 * noise:
         return
-    line = elastic_line(curve.strain, curve.stress_mpa)
-    line = line or steepest_chord(curve.strain, curve.stress_mpa)
+    line = elastic_part(curve.strain, curve.stress_mpa)
     offset, least = strain, _FAR_OFFSET * float(np.ptp(curve.strain))
     if line is not None:
         offset = strain - stress / line.slope
@@ -1347,6 +1351,8 @@ def to_measures_of_the_law(
                 "(--strain_measure, --stress_measure)"
             )
             curve.assumed.append("engineering columns")
+            if wanted == ("true", "true") and not compressed and len(engineering):
+                _warn_of_true_values(curve, engineering)
     for axis, said, measure in (
         ("strain", raw.strain_measure, measures[0]),
         ("stress", raw.stress_measure, measures[1]),
@@ -1357,6 +1363,23 @@ def to_measures_of_the_law(
                 f"says (--{axis}_measure)"
             )
             curve.assumed.append(f"{measure} {axis}")
+
+
+def _warn_of_true_values(curve: MeasuredTest, strain: Array) -> None:
+    """Warns where plain columns, taken as engineering strain [points] and stress, may hold true values."""
+    end = float(strain[-1])
+    load = curve.stress_mpa / (1.0 + strain)
+    is_rising = float(load[-1]) >= float(load.max()) - 2.0 * noise_of(load)
+    if _MOSTLY_NECKED < end < _LONGEST_TENSION and is_rising:
+        curve.warnings.append(
+            Caveat(
+                "engineering or true?",
+                f"the columns do not say whether they hold engineering or true values; as engineering ones the load "
+                f"still rises at strain {end:.3g}, where most metals neck; if they are true, the stress at the end is "
+                f"{100.0 * end:.0f} % too high",
+                "say --strain_measure=true --stress_measure=true if they are true values",
+            )
+        )
 
 
 def _convert(

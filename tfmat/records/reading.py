@@ -27,12 +27,14 @@ from tfmat.records.tables import (
     decimal_mark,
     find_size,
     find_unit,
+    notes_side_by_side,
     number,
     plain,
     read_tables,
     shared_names,
     shorten,
     split_header,
+    titles_side_by_side,
     word_set,
 )
 
@@ -233,7 +235,7 @@ _WORDS: dict[str, set[str]] = {
     "strain": word_set(
         """
         strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
-        deformación deformazione deformação stretch λ lambda verzerrung rek gerinim
+        deformación deformazione deformação stretch λ lambda verzerrung rek gerinim dms
         """
     ),
     "stress": word_set(
@@ -243,7 +245,7 @@ _WORDS: dict[str, set[str]] = {
     ),
     "displacement": word_set(
         """
-        displacement extension elongation stroke crosshead position travel weg deformation verformung
+        displacement extension elongation stroke crosshead position travel weg deformation deform verformung
         traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
         extensomètre extensómetro estensimetro extensômetro extenso course corsa curso carrera
@@ -263,7 +265,7 @@ _ENDINGS = {
     "displacement": word_set(
         """
         weg verlängerung verlaengerung verschiebung längenänderung laengenaenderung 変位
-        ストローク 伸び 位移 变形 行程
+        ストローク 伸び 伸び計 引伸计 位移 变形 行程
         """
     ),
     "load": word_set("kraft 荷重 試験力 载荷 负荷"),
@@ -315,7 +317,7 @@ _MEASURE_WORDS: dict[str, Measure] = {
         word_set(
             """
             engineering eng nominal technical tech technische technisch conventionnelle conventionnel nominale
-            ingeniería ingegneristica ingegneristico ingénieur 公称 工程
+            ingeniería ingegneristica ingegneristico ingénieur mühendislik 公称 工程
             """
         ),
         "engineering",
@@ -324,7 +326,7 @@ _MEASURE_WORDS: dict[str, Measure] = {
         word_set(
             """
             true cauchy log logarithmic hencky wahre wahr vraie vrai real reale verdadera verdadero vera vero
-            verdadeira verdadeiro
+            verdadeira verdadeiro gerçek
             logarithmische logarithmique 真 真实
             """
         ),
@@ -614,17 +616,23 @@ def side_by_side(table: Table) -> list[Table]:
                 continue
             shared = [i for i in range(start) if words[i]]
             return [
-                _part(table, [*shared, *block], label)
-                for block, label in zip(blocks, _named(labels, table, blocks), strict=True)
+                _part(table, [*shared, *block], label, notes)
+                for block, label, notes in zip(
+                    blocks,
+                    _named(labels, table, blocks),
+                    notes_side_by_side(table.above, len(blocks)),
+                    strict=True,
+                )
             ]
     return [table]
 
 
 def _named(labels: list[str], table: Table, blocks: list[range]) -> list[str]:
     """The specimens' names: as the row above the header has them, or the header, or their numbers."""
-    above = [
-        " ".join(dict.fromkeys(filter(None, table.above[block.start : block.stop])))
-        for block in blocks
+    titled = titles_side_by_side(table.above, len(blocks))
+    nearest = [str(cell).strip() for cell in table.above[-1][1]] if table.above else []
+    above = titled or [
+        " ".join(dict.fromkeys(filter(None, nearest[block.start : block.stop]))) for block in blocks
     ]
     in_header = [
         re.search(
@@ -641,8 +649,8 @@ def _named(labels: list[str], table: Table, blocks: list[range]) -> list[str]:
     return [str(number) for number in range(1, len(blocks) + 1)]
 
 
-def _part(table: Table, columns: list[int], label: str) -> Table:
-    """The table of one specimen, of these columns."""
+def _part(table: Table, columns: list[int], label: str, notes: dict[str, str]) -> Table:
+    """The table of one specimen, of these columns; `notes`: what the head says of it alone."""
     return dataclasses.replace(
         table,
         header=[table.header[i] for i in columns],
@@ -656,6 +664,7 @@ def _part(table: Table, columns: list[int], label: str) -> Table:
             f"specimen '{label}' of several side by side, columns {columns[0] + 1} to {columns[-1] + 1}",
         ],
         label=label,
+        notes=table.notes | notes,
     )
 
 
@@ -857,25 +866,39 @@ _WHOSE = (
     r"((initial|original|starting|specimen|sample|coupon|test.?piece|average|mean|mittlere[rs]?) )*"
 )
 _COMPOUND = r"((anfangs|ausgangs|start|proben|prüf)-?)*"
+# _ORIGINAL: words behind a size that name no other one, in French, Italian, Spanish and Portuguese.
+_ORIGINAL = r"( (initiale?|iniziale|inicial|transversale?|trasversale|resistente|droite))*"
 # Notes before the table, as testing machines call them; words such as `final` are in none.
 _AREA_NOTE = (
-    rf"{_WHOSE}(gau?ge )?(area( of (the )?(cross.?section|specimen))?|cross.?section(al)?( area)?|section"
-    rf"|{_COMPOUND}(querschnitt(sfläche)?|fläche)|[as] ?0)( [as] ?0)?( (initial|original))?"
+    rf"{_WHOSE}(gau?ge )?(area( of (the )?(cross.?section|specimen))?|cross.?section(al)?( area)?"
+    rf"|(aire( de la section)?|section|sezione|(área|area)( de la sección)?|sección|seção){_ORIGINAL}"
+    rf"|{_COMPOUND}(querschnitt(sfläche)?|fläche)|断面積|截面积|横截面积|kesit( alanı)?"
+    rf"|[as] ?0)( [as] ?0)?( (initial|original))?"
 )
 _LENGTH_NOTE = (
-    rf"{_WHOSE}(gau?ge.?length|{_COMPOUND}messlänge|l ?0)( l ?0)?( (initial|original|specimen))?"
+    rf"{_WHOSE}(gau?ge.?length|{_COMPOUND}messlänge|tratto utile|base de mesure"
+    r"|longueur (de (base|jauge|référence)|entre repères)|longitud (de (base|referencia)|entre marcas)"
+    r"|标距|標点(間)?距離|ölçü (boyu|uzunluğu)|l ?0)( l ?0)?( (initial|original|specimen))?"
+    # A specimen's length is its gauge length only by the symbol behind it.
+    rf"|({_COMPOUND}länge|(longueur|lunghezza|longitud|comprimento|length){_ORIGINAL}) l ?0"
 )
-_DIAMETER_NOTE = rf"{_WHOSE}(gau?ge )?(diameter|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|d ?0|[ø⌀])( d ?0)?"
+# _HEIGHT_NOTE: the length of a specimen under compression, and of no other.
+_HEIGHT_NOTE = (
+    rf"{_WHOSE}({_COMPOUND}höhe|height|(hauteur|altezza|altura){_ORIGINAL}|高さ|h ?0)( h ?0)?"
+)
+_DIAMETER_NOTE = rf"{_WHOSE}(gau?ge )?(diameter|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|d ?0|[ø⌀])( d ?0?)?"
 _WIDTH_NOTE = (
-    rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|[bw] ?0)( [bw] ?0)?"
+    rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|[bw] ?0)( [bw] ?0?)?"
 )
-_THICKNESS_NOTE = (
-    rf"{_WHOSE}(gau?ge )?(thickness|{_COMPOUND}dicke|épaisseur|espesor|spessore|[at] ?0)( [at] ?0)?"
-)
+_THICKNESS_NOTE = rf"{_WHOSE}(gau?ge )?(thickness|{_COMPOUND}dicke|épaisseur|espesor|spessore|[at] ?0)( [at] ?0?)?"
 # _HOLLOW: words in the head of a tube, whose diameter gives no area.
 _HOLLOW = re.compile(r"\b(inner|inside|wall|tub(e|ular)|pipe)\b|innen|wandst|wanddicke|rohr")
 # _SAME_SIZE: ratio of two sizes that are one, but for rounding.
 _SAME_SIZE = 1.01
+# _LOADED: share of the largest stress from which load over stress tells the area.
+_LOADED = 0.2
+# _SAME_AREA: ratio of areas along a test, from load over stress, that are one area.
+_SAME_AREA = 1.03
 # _EXTENSOMETER_NOTE: the length between the edges of an extensometer (Le of ISO 6892-1).
 _EXTENSOMETER_NOTE = (
     r"(extensometer.?)?(gau?ge.?length|length|messlänge)( le)|le|extensometer.?(gau?ge.?)?length"
@@ -890,7 +913,7 @@ _SIZES: dict[str, tuple[str, str, dict[str, float], str, str]] = {
         "gauge_length",
         _LENGTH_NOTE,
         DISPLACEMENT_UNITS,
-        r"gau?ge|messlänge|\bl ?0\b",
+        r"gau?ge|messlänge|longueur|lunghezza|longitud|höhe|height|hauteur|altezza|altura|\b[lh] ?0\b",
         "its length with --gauge_length=MM, or the strain with --strain_column",
     ),
     "load": (
@@ -1106,6 +1129,8 @@ def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float,
         raise InputError(f"{about}the head tells {' and '.join(found)}; give {missing}")
     value = next(iter(found.values()), None)
     if name == "gauge_length":
+        if not found and column.is_compression:
+            value = next(iter(_noted(table, _HEIGHT_NOTE, units).values()), None)
         value = _length_of(table, column, value)
     elif value is None and (made := _area_of_dimensions(table)):
         value, source = made
@@ -1149,6 +1174,35 @@ def _area_in_doubt(table: Table, options: ReadingOptions) -> str:
     if _agree([area, made[0]]):
         return ""
     return f"the head tells an area of {area:.4g} mm², which was taken, and {source} gives {made[0]:.4g} mm²"
+
+
+def _load_in_doubt(
+    table: Table, column: Column, stress: Array, mark: DecimalMark, options: ReadingOptions
+) -> str:
+    """The area, and the one that a load's column over the stress [rows] gives, in words, where they differ."""
+    known = next(iter(_noted(table, _AREA_NOTE, AREA_UNITS).values()), None)
+    made = _area_of_dimensions(table)
+    area = options.area or known or (made[0] if made else None)
+    loads = [i for i in columns_named(table, "load") if i != column.index]
+    if area is None or len(loads) != 1 or column.own_measure == "true":
+        return ""
+    try:
+        load = _with_unit(table, "stress", loads[0], None, [])
+        values = column_numbers(table, load, mark) * load.unit.factor
+    except InputError:
+        return ""
+    if load.unit.quantity != "load" or load.unit_source == ASSUMED:
+        return ""
+    loaded = np.abs(stress) > _LOADED * np.nanmax(np.abs(stress))
+    areas = np.abs(values[loaded] / stress[loaded])
+    low, middle, high = np.nanquantile(areas, [0.1, 0.5, 0.9])
+    # A true stress is no load over one area.
+    if high > _SAME_AREA * low or _agree([area, float(middle)]):
+        return ""
+    return (
+        f"the stress of column '{column.name}' was taken; column '{load.name}' over it gives an area of {middle:.4g} "
+        f"mm², and the area is {area:.4g} mm²: --stress_column takes the load"
+    )
 
 
 def _not_taken(table: Table, pattern: str, related: str) -> str:
@@ -1281,7 +1335,7 @@ class RawCurve:
       columns: names of the columns of strain and stress.
       sure_units: the axes whose unit is in no doubt: it was given, or it is the read one of a load or a displacement.
       compression_in_head: the line before the table, or the file's name, that says compression.
-      area_in_doubt: two areas that the head tells, in words; empty where it does not.
+      area_in_doubt: two areas that the file tells, in words; empty where it does not.
       machine_travel: the strain is, or is made of, a travel that machine and grips have a share in.
     """
 
@@ -1562,7 +1616,7 @@ def _curve(
         machine_travel=axes["strain"].is_of_the_machine,
         area_in_doubt=_area_in_doubt(table, options)
         if axes["stress"].unit.quantity == "load"
-        else "",
+        else _load_in_doubt(table, axes["stress"], stress, mark, options),
     )
 
 

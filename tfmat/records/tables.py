@@ -687,7 +687,7 @@ class Table:
       rows: (line number, cells) of the data.
       notes: what the lines before it say, e.g. `Gauge length` -> `50 mm`.
       steps: what was found out, in words.
-      above: the cells of the row above the names, which may label specimens side by side.
+      above: the lines above the names, which may tell of specimens side by side.
       label: which of several specimens side by side or below each other it is; '' where it is the only one.
       titles: the lines above it that may name a specimen: `Specimen` -> `A1`.
     """
@@ -698,7 +698,7 @@ class Table:
     rows: list[Row]
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
     steps: list[str] = dataclasses.field(default_factory=list)
-    above: list[str] = dataclasses.field(default_factory=list)
+    above: list[Row] = dataclasses.field(default_factory=list)
     label: str = ""
     titles: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -802,7 +802,9 @@ def find_tables(
         further = _columns_of(table.rows)
         names = shared_names(before, table)
         may_return = cycles and not table.titles
-        if names and before.notes == table.notes and _goes_on(columns, further, may_return):
+        # A machine may tell anew how it measures; the head of another specimen names that.
+        is_of_it = before.notes == table.notes or not table.titles
+        if names and is_of_it and _goes_on(columns, further, may_return):
             before.rows.extend(table.rows)
             columns = [
                 a.and_then(b) if a and b else a or b for a, b in zip(columns, further, strict=False)
@@ -968,7 +970,7 @@ def _goes_on(
 ) -> bool:
     """Whether rows are where those before ended, in every column, and not where those before began.
 
-    A test that `may_return` ends and goes on where it began.
+    A test that `may_return` ends and goes on where it began. One column, the time, may begin again.
     """
     near, at_start = [], []
     for before, after in zip(columns, further, strict=False):
@@ -977,7 +979,11 @@ def _goes_on(
         within = _NEAR * (before.high - before.low)
         near.append(abs(after.first - before.last) <= max(within, 2.0 * before.step))
         at_start.append(abs(after.first - before.first) <= within)
-    return all(near) and (may_return or not all(at_start))
+    if all(near):
+        return may_return or not all(at_start)
+    begun = [i for i, is_near in enumerate(near) if not is_near]
+    goes_on = [a and not b for a, b in zip(near, at_start, strict=True)]
+    return len(begun) == 1 and at_start[begun[0]] and sum(goes_on) >= 2
 
 
 def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = "line") -> Table:
@@ -993,7 +999,6 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
     header, units, used = _header(above, width, line)
     before = above[: len(above) - used]
     notes = _notes(before)
-    labels = [str(cell).strip() for cell in before[-1][1]] if before and used else []
     steps = list(steps)
     if notes:
         shown = ", ".join(f"{name} = {shorten(value)}" for name, value in list(notes.items())[:6])
@@ -1014,7 +1019,7 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
             )
     titles = dict(_title(cells) for _, cells in before)
     titles.pop("", None)
-    return Table(None, header, units, data, notes, steps, labels, titles=titles)
+    return Table(None, header, units, data, notes, steps, before if used else [], titles=titles)
 
 
 def _title(cells: list[Cell]) -> tuple[str, str]:
@@ -1031,7 +1036,7 @@ def _title(cells: list[Cell]) -> tuple[str, str]:
 def _without_summary(data: list[Row]) -> tuple[list[Row], list[Row]]:
     """The rows without those at the end that a word begins, such as `Mean`, where numbers begin the others."""
     end = len(data)
-    while end > 0 and _is_result(data[end - 1][1]):
+    while end > 0 and (_is_result(data[end - 1][1]) or _are_words(data[end - 1][1])):
         end -= 1
     begun = data[: min(end, _BEGUN)]
     if not begun or not all(cells and looks_like_a_number(cells[0]) for _, cells in begun):
@@ -1047,6 +1052,13 @@ def _is_result(cells: list[Cell]) -> bool:
     return any(map(str.isalpha, first)) and not looks_like_a_number(first) and _is_data(cells)
 
 
+def _are_words(cells: list[Cell]) -> bool:
+    """Whether a row names two results or more, `Statistics,Rm,Ag`, and holds no number."""
+    filled = [cell for cell in cells if cell != ""]
+    words = [c for c in filled if isinstance(c, str) and c.strip().casefold() not in _NO_WORDS]
+    return len(words) == len(filled) >= 2 and all(any(map(str.isalpha, word)) for word in words)
+
+
 def shorten(text: str, length: int = 60) -> str:
     """`text`, with an ellipsis where it is longer."""
     return text if len(text) <= length else text[: length - 1] + "…"
@@ -1056,9 +1068,20 @@ def _first_data_row(rows: list[Row]) -> int | None:
     """Index of the first row that is numbers for its larger part, as its successors are."""
     for i, (_, cells) in enumerate(rows):
         following = rows[i + 1 : i + 3]
-        if _is_data(cells) and all(_is_data(other) for _, other in following[:1]):
+        is_data = _is_data(cells) and all(_is_data(other) for _, other in following[:1])
+        if is_data and not (_is_result(cells) and _are_notes(rows[i:])):
             return i
     return None
+
+
+def _are_notes(rows: list[Row]) -> bool:
+    """Whether rows that a word begins stand above names of columns and rows of numbers: `Area (mm²),80,60`."""
+    rest = list(itertools.dropwhile(lambda row: _is_result(row[1]), rows))
+    while rest and _named_columns(rest[0][1]) >= 2 and not _is_data(rest[0][1]):
+        rest = rest[1:]
+        if rest and _is_data(rest[0][1]):
+            return looks_like_a_number(rest[0][1][0])
+    return False
 
 
 def _is_data(cells: list[Cell]) -> bool:
@@ -1192,6 +1215,35 @@ def _notes(rows: list[Row]) -> dict[str, str]:
             differ = bool(again) and texts[:again] != texts[again : 2 * again]
             notes[texts[0]] = " ".join(texts[1:] if differ else texts[1:3])
     return notes
+
+
+def notes_side_by_side(rows: list[Row], count: int) -> list[dict[str, str]]:
+    """What lines say of each of `count` specimens: `Area (mm²),80,,60`, `S0,80,60,mm²` or `S0,80,mm²,S0,60,mm²`."""
+    notes: list[dict[str, str]] = [{} for _ in range(count)]
+    for _, cells in rows:
+        texts = [str(cell).strip() for cell in cells if str(cell).strip()]
+        again = [i for i, text in enumerate(texts) if text == texts[0]]
+        if len(again) == count:
+            of_each = [texts[a:b] for a, b in itertools.pairwise([*again, len(texts)])]
+        else:
+            values = [text for text in texts[1:] if looks_like_a_number(text)]
+            units = [text for text in texts[1:] if not looks_like_a_number(text)]
+            if len(values) != count or len(units) > 1:
+                continue
+            of_each = [[texts[0], value, *units] for value in values]
+        for said, (name, *value) in zip(notes, of_each, strict=True):
+            if value:
+                said[name] = " ".join(value[:2])
+    return notes
+
+
+def titles_side_by_side(rows: list[Row], count: int) -> list[str]:
+    """The names of `count` specimens in a line such as `Specimen,A1,,A2`; empty where no line has them."""
+    for _, cells in rows:
+        texts = [str(cell).strip() for cell in cells if str(cell).strip()]
+        if len(texts) == count + 1 == len(set(texts)) and _TITLE.match(texts[0]):
+            return texts[1:]
+    return []
 
 
 def _states(text: str) -> dict[str, str]:

@@ -36,6 +36,8 @@ _LATEST_CHORD = 0.5
 _CHORD_ERRORS = 3.0
 # _LEAST_TOE: share of the elastic strain; a shorter toe hardly moves a modulus.
 _LEAST_TOE = 0.15
+# _BEGINS_BELOW: share of the largest stress at which a test that begins within its toe begins at most.
+_BEGINS_BELOW = 0.15
 # _LONGEST_TOE: share of the strain at maximum stress; a longer "toe" is the material's own shape.
 _LONGEST_TOE = 0.15
 # _SAME_VALUE: share of the largest value; what differs by less is the same but for the computer's rounding.
@@ -174,6 +176,11 @@ def toe_shift(
     return StartShift(kind="toe", size=size, is_sure=False) if size else StartShift()
 
 
+def elastic_part(strain: Array, stress_mpa: Array) -> ElasticLine | None:
+    """The elastic line of a curve, or its steepest chord where a line has too few points; None where neither is."""
+    return elastic_line(strain, stress_mpa) or steepest_chord(strain, stress_mpa)
+
+
 def steepest_chord(
     strain: Array, stress_mpa: Array, strain_error: float = 0.0
 ) -> ElasticLine | None:
@@ -227,17 +234,20 @@ def _visible_toe(strain: Array, stress: Array, strain_error: float) -> float:
     found = _chords(strain, stress, strain_error)
     steepest = steepest_chord(strain, stress, strain_error)
     largest = float(stress.max())
-    if (
-        found is None
-        or steepest is None
-        or abs(float(stress[0])) > 0.05 * largest + 2.0 * noise_of(stress)
-    ):
+    if found is None or steepest is None:
+        return 0.0
+    first = float(stress[0])
+    # A test may begin within its toe: its first strain is then ahead of its load.
+    is_ahead = 0.0 < first < _BEGINS_BELOW * largest and strain[0] > first / (
+        _TOE_SLOPE * steepest.slope
+    )
+    if not is_ahead and abs(first) > 0.05 * largest + 2.0 * noise_of(stress):
         return 0.0
     _, _, slope, error = found
     sure = steepest.slope - _CHORD_ERRORS * steepest.slope_error
     if slope[0] * (1.0 + _CHORD_ERRORS * error[0]) > _TOE_SLOPE * sure:
         return 0.0
-    size = steepest.origin - float(strain[0] - stress[0] / steepest.slope)
+    size = steepest.origin - (0.0 if is_ahead else float(strain[0] - first / steepest.slope))
     elastic = steepest.end_stress / steepest.slope
     longest = _LONGEST_TOE * float(strain[int(stress.argmax())] - strain[0])
     return size if _LEAST_TOE * elastic < size < longest else 0.0

@@ -210,6 +210,12 @@ def load_under(tmp_path, head: list[str], **options):
             "du;4,0;mm",
             "Anfangsmesslänge;20;mm",
         ],
+        ["Section initiale S0;30;mm²", "Longueur initiale L0;20;mm"],
+        ["Sezione;30;mm²", "Tratto utile;20;mm"],
+        ["Área;30;mm2", "Longitud inicial L0;20;mm"],
+        ["Fläche;30;mm²", "Ausgangslänge L0;20;mm"],
+        ["断面積;30;mm2", "標点距離;20;mm"],
+        ["Breite b;10,0;mm", "Dicke a;3,0;mm", "L0;20,0;mm"],
     ],
 )
 def test_sizes_in_the_head_are_taken_in_a_laboratory_s_words(tmp_path, head):
@@ -219,10 +225,22 @@ def test_sizes_in_the_head_are_taken_in_a_laboratory_s_words(tmp_path, head):
     assert not curve.area_in_doubt
 
 
+def test_a_height_is_the_length_under_compression_alone(tmp_path):
+    rows = [f"{-20 * e:.8g};{-30 * s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    head = ["Höhe h0;20;mm", "S0;30;mm²", "", "Stauchung [mm];Druckkraft [N]"]
+    curve = read_one(write(tmp_path, "\n".join([*head, *rows])))
+    np.testing.assert_allclose(curve.strain, -STRAIN, rtol=1e-7)
+    with pytest.raises(InputError, match="the head's 'Höhe h0: 20 mm' is not taken for it"):
+        load_under(tmp_path, ["Höhe h0;20;mm", "S0;30;mm²"])
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("Area: 30.0", "the head's 'Area: 30.0' has no unit; give its cross-section with --area"),
+        (
+            "Länge: 90 mm\nArea: 30.0",
+            "the head's 'Area: 30.0' has no unit; give its cross-section with --area",
+        ),
         ("Area after fracture;9.5;mm²", "the head's 'Area after fracture: 9.5 mm²' is not taken"),
         ("Final diameter;4.0;mm", "the head's 'Final diameter: 4.0 mm' is not taken"),
         ("Diameter;6.18;mm\nWall thickness;1.0;mm", "the head's 'Diameter: 6.18 mm' is not taken"),
@@ -249,6 +267,19 @@ def test_an_area_from_dimensions_is_said_and_one_that_they_contradict_is_warned_
     assert "area of 30 mm², which was taken, and the diameter of 10 mm" in warning.text
     assert "gives 78.54 mm²" in warning.text
     assert not load_under(tmp_path, head, area=30.0).area_in_doubt
+
+
+def test_a_stress_that_is_not_the_load_over_the_area_is_warned_about(tmp_path):
+    def doubt_of(stress) -> str:
+        cells = np.stack([2 * STRAIN, stress, 30 * STRESS], axis=1)
+        rows = [";".join(f"{cell:.8g}" for cell in row) for row in cells]
+        head = ["S0;30;mm²", "", "Strain;Stress [MPa];Load [N]"]
+        return read_one(write(tmp_path, "\n".join([*head, *rows]))).area_in_doubt
+
+    assert doubt_of(STRESS) == ""
+    assert doubt_of(STRESS * (1 + 2 * STRAIN)) == ""  # a true stress
+    said = doubt_of(0.5 * STRESS)
+    assert "column 'Load' over it gives an area of 60 mm², and the area is 30 mm²" in said
 
 
 @pytest.mark.parametrize(
@@ -419,6 +450,9 @@ def test_rows_of_results_at_the_end_are_no_points(tmp_path):
     (curve,) = read_curves(path)
     np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
     assert "left out 2 rows of results at the end, from line 22 on" in curve.steps[0]
+    named = ["Statistics;Rm;Ag", "x;50;5"]
+    (curve,) = read_curves(write(tmp_path, "\n".join(["Time;Strain;Stress", *rows, "", *named])))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
     blank = write(tmp_path, "\n".join(["Strain;Stress;Load", *rows, "nan;1;2"]))
     with pytest.raises(InputError, match="every value must be finite"):
         read_curves(blank)

@@ -78,6 +78,26 @@ def test_a_workbook_of_loads_side_by_side(tmp_path):
     assert [curve.name for curve in curves] == ["book_S 1", "book_S 2"]
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ["Area (mm²);20;;24", "Gauge length (mm);50;;50"],
+        ["Area;20;24;mm²", "Gauge length;50;50;mm"],
+        ["Area;20;mm²;Area;24;mm²", "Gauge length;50;mm"],
+    ],
+)
+def test_each_of_two_specimens_side_by_side_has_its_own_area(tmp_path, sizes):
+    rows = [
+        f"{e * 50:.8g};{s * 20:.8g};{e * 50:.8g};{1.2 * s * 24:.8g}"
+        for e, s in zip(STRAIN, STRESS, strict=True)
+    ]
+    names = "Extension [mm];Load [N];Extension [mm];Load [N]"
+    text = "\n".join(["Specimen;A1;;A2", *sizes, names, *rows])
+    curves = read_curves(write(tmp_path, text))
+    check(curves)
+    assert [curve.conditions["specimen"] for curve in curves] == ["A1", "A2"]
+
+
 def test_numbers_of_columns_choose_one_specimen(tmp_path):
     path = write(tmp_path, wide("Strain;Stress;Strain;Stress"))
     (second,) = read_curves(path, ReadingOptions(strain_column="3", stress_column="4"))
@@ -114,6 +134,16 @@ def below(*curves, names=None) -> str:
 
 
 PAIR = [(STRAIN, factor * STRESS) for factor in FACTORS]
+
+
+def test_a_test_that_was_stopped_goes_on_where_it_was_though_its_time_begins_again(tmp_path):
+    rows = [
+        f"{i % 10};{e:.8g};{s:.8g}" for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+    ]
+    header = "Time (s);Strain;Stress"
+    text = "\n".join([header, *rows[:10], "Test resumed", header, *rows[10:]])
+    (curve,) = read_curves(write(tmp_path, text))
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -194,6 +224,10 @@ def test_lines_between_rows_that_go_on_divide_no_specimen_and_results_above_are_
     (curve,) = read_curves(write(tmp_path, "\n".join(pages)))
     np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
     assert "left out the text between the rows in line 14" in curve.steps[0]
+    (curve,) = read_curves(
+        write(tmp_path, "\n".join([*pages[:13], "Acquisition: Timed", *pages[13:]]))
+    )
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
     results = ["Specimen;Rm;A", "1;450;12", "2;460;13"]
     (curve,) = read_curves(write(tmp_path, "\n".join([*results, "Strain;Stress", *rows])))
     np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
