@@ -1538,11 +1538,16 @@ def thinned(record: MeasuredRecord, points: Residuals) -> Residuals:
     return dataclasses.replace(few, weights=np.concatenate(weights)[None])
 
 
+# _MORE_PARAMETERS: so many more than the own law has may another law have that is to be named for one curve.
+_MORE_PARAMETERS = 1
+
+
 def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
     """Another law that answers the same tests and fits clearly better, its error, and that over the own one's; or None.
 
     A law without some of the own law's parameters is the same law with fewer terms, and fits no better. No law comes
-    nearer than the noise, so that none is searched for where the own one does.
+    nearer than the noise, so that none is searched for where the own one does. One curve bears no law with many more
+    parameters, whose search takes long.
     """
     own_names = {parameter.name for parameter in law.parameters}
     record, points = fitted.record, fitted.searched
@@ -1557,6 +1562,7 @@ def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
         other
         for other in LAWS.values()
         if not {parameter.name for parameter in other.parameters} < own_names
+        and (record.curve is None or len(other.parameters) <= len(own_names) + _MORE_PARAMETERS)
         and all(refusal(test.programme, other()) is None for test in record.tests)
     ]
     own = np.array([np.sqrt(2.0 * fitted.cost[0] / points.weights.size)])

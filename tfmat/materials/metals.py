@@ -94,8 +94,8 @@ class ElasticPlasticLaw(Law):
 
         Newton on F(p) = H(p) - E (ε - p) from the law's first try, by default its upper bound p = ε - H(0)/E. F rises
         and bends to one side, so that after at most one step every iterate lies on the same side of the root and comes
-        nearer. A power so high
-        that it overflows at the upper bound, or comes down from there in too many steps, is left to bisection.
+        nearer. A power so high that it overflows at the upper bound, or comes down from there in too many steps, is
+        left to bisection.
         """
         modulus, others = columns[0], columns[1:]
         first_yield = self.hardening(np.zeros_like(modulus), others)[0]
@@ -106,8 +106,18 @@ class ElasticPlasticLaw(Law):
         total_strain = np.maximum(strain, yield_strain)
         tolerance = _TOLERANCE * total_strain
 
-        def is_above(tried: Array) -> NDArray[np.bool_]:
-            return self.hardening(tried, others)[0] > modulus * (total_strain - tried)
+        def by_halving(wanted: NDArray[np.bool_]) -> Array:
+            """The plastic strain with the roots of the wanted points in it; only their curves are solved again."""
+            rows = wanted.any(axis=1)
+            stiffness, columns, total = modulus[rows], others[:, rows], total_strain[rows]
+
+            def is_above(tried: Array) -> NDArray[np.bool_]:
+                return self.hardening(tried, columns)[0] > stiffness * (total - tried)
+
+            found = plastic_strain.copy()
+            root = bisected(is_above, total - yield_strain[rows])
+            found[rows] = np.where(wanted[rows], root, found[rows])
+            return found
 
         for _ in range(_MOST_STEPS):
             flow_stress, slope = self.hardening(plastic_strain, others)
@@ -123,15 +133,13 @@ class ElasticPlasticLaw(Law):
             if converged.all():
                 break
         else:
-            root = bisected(is_above, total_strain - yield_strain)
-            plastic_strain = np.where(converged, plastic_strain, root)
+            plastic_strain = by_halving(~converged)
         flow_stress, slope = self.hardening(plastic_strain, others)
         # A step that ends at an infinite slope, as a power has it at zero, leads away from there no more. So steep a
         # curve tells the stress less well than the elastic strain does.
         steep = (slope > _STEEP * modulus) & ~elastic
         if steep.any():
-            root = bisected(is_above, total_strain - yield_strain)
-            plastic_strain = np.where(steep, root, plastic_strain)
+            plastic_strain = by_halving(steep)
             flow_stress, slope = self.hardening(plastic_strain, others)
             flow_stress = np.where(steep, modulus * (total_strain - plastic_strain), flow_stress)
         return np.where(elastic, modulus * strain, flow_stress), slope, plastic_strain, elastic
@@ -282,13 +290,13 @@ class SwiftVoce(ElasticPlasticLaw):
 
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
         """See `ElasticPlasticLaw.hardening`."""
-        weight = columns[5]
-        swift, swift_slope = _SWIFT.hardening(plastic_strain, columns[:3])
-        voce, voce_slope = _VOCE.hardening(plastic_strain, _voce_columns(columns))
-        # A part without weight counts for nothing, even where it is infinite.
-        mixed = np.where(weight > 0.0, weight * swift, 0.0)
-        mixed += np.where(weight < 1.0, (1.0 - weight) * voce, 0.0)
-        return mixed, weight * swift_slope + (1.0 - weight) * voce_slope
+        strength, pre_strain, exponent, gain, rate, weight = columns
+        strain = pre_strain + plastic_strain
+        swift = np.minimum(strength * np.exp(exponent * np.log(strain)), _ENDLESS)
+        first_yield = np.minimum(strength * pre_strain**exponent, _ENDLESS)
+        share = np.expm1(-rate * plastic_strain)
+        slope = weight * exponent * swift / strain + (1.0 - weight) * rate * gain * (1.0 + share)
+        return weight * swift + (1.0 - weight) * (first_yield - gain * share), slope
 
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
         """See `ElasticPlasticLaw.hardening_derivatives`."""
@@ -309,6 +317,8 @@ class SwiftVoce(ElasticPlasticLaw):
         )
 
 
+# _ENDLESS: MPa, in place of an infinite stress, so that a part without weight counts for nothing.
+_ENDLESS = 1e300
 # The parts of the mixture.
 _SWIFT, _VOCE = Swift(), Voce()
 
