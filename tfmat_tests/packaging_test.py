@@ -9,7 +9,9 @@ import subprocess
 import sys
 import zipfile
 
+import jinja2
 import pytest
+import yaml
 
 import tfmat
 
@@ -24,6 +26,9 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "tensorflow_datasets": "tensorflow-datasets",
 }
+RECIPE = PROJECT / "tools" / "conda" / "meta.yaml"
+# Names on conda-forge, where they are others.
+CONDA_NAMES = {"matplotlib": "matplotlib-base", "ml_collections": "ml-collections"}
 LOADED_ON_REQUEST = {"tfmat/data/stress_strain.py"}
 # Built by a later part of tools/setup, not by pip.
 NOT_FROM_THE_INDEX = {"horovod"}
@@ -52,6 +57,22 @@ def test_version_is_that_of_the_changelog_and_of_the_citation():
     (newest, *_) = re.findall(r"^## \[(.+?)\]", (PROJECT / "CHANGELOG.md").read_text("utf-8"), re.M)
     citation = (PROJECT / "CITATION.cff").read_text("utf-8")
     assert tfmat.__version__ == newest and f"\nversion: {newest}\n" in citation
+
+
+def test_conda_recipe_requires_what_pip_does(setup_cfg):
+    def version_in(load_file, regex_pattern, from_recipe_dir):
+        assert from_recipe_dir
+        return re.search(regex_pattern, (RECIPE.parent / load_file).read_text("utf-8"))
+
+    text = jinja2.Template(RECIPE.read_text("utf-8")).render(load_file_regex=version_in, PYTHON="")
+    recipe = yaml.safe_load(text)
+    assert recipe["package"] == {"name": "tfmat", "version": tfmat.__version__}
+    wanted = [f"python {setup_cfg['options']['python_requires']}"]
+    for line in setup_cfg["options"]["install_requires"].split("\n"):
+        if line and not line.startswith("#"):
+            name, limits = re.fullmatch(r"([\w-]+)(.*)", line).groups()
+            wanted.append(f"{CONDA_NAMES.get(name, name)} {limits}")
+    assert recipe["requirements"]["run"] == wanted
 
 
 def imports_at(path: pathlib.Path, only_top_level: bool) -> set[str]:
