@@ -26,7 +26,7 @@ def may_be_blank() -> None:
     for name, blank in {
         "_lay_out": None,
         "_pixels": white,
-        "_png": png.getvalue(),
+        "png": png.getvalue(),
         "_svg": '<svg viewBox="0 0 1 1"></svg>',
     }.items():
         setattr(drawing, name, _or(blank, getattr(drawing, name)))

@@ -9,7 +9,6 @@ import contextlib
 import csv
 import dataclasses
 import functools
-import io
 import pathlib
 import shutil
 import tempfile
@@ -24,7 +23,7 @@ import tfmat
 from tfmat.cli.flags import command, known_parameters
 from tfmat.cli.serving import PAGE_FLAGS, asked_here, open_place
 from tfmat.errors import InputError, Interrupted, TfmatError
-from tfmat.files import spreadsheet_row, write_json
+from tfmat.files import write_json
 from tfmat.identification.answer import Identification, Value
 from tfmat.identification.least_squares import EVIDENCE
 from tfmat.identification.ranking import KINDS, Kind, kind_of_files, rank
@@ -35,7 +34,9 @@ from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.reading import ReadingOptions
 from tfmat.records.record import MeasuredTest
 from tfmat.records.tables import UNITS, read_tables
+from tfmat.report.answers import csv_text, picture, workbook
 from tfmat.report.formatting import format_unit, format_value, with_unit
+from tfmat.report.tables import verdict_of
 
 # --------------------------------------------------------------------------------------------------
 # The work of a page: files in, answers and files out.
@@ -216,57 +217,6 @@ def json_of(answers: Sequence[Identification]) -> str:
         path = pathlib.Path(folder) / "answers.json"
         write_json(path, [answer.to_json() for answer in answers])
         return path.read_text(encoding="utf-8")
-
-
-def csv_of(answers: Sequence[Identification]) -> str:
-    """The text that `tfmat identify --csv` writes."""
-    from tfmat.cli.identify import write_csv
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "answers.csv"
-        write_csv(str(path), [answer.entry() for answer in answers])
-        return path.read_text(encoding="utf-8")
-
-
-def excel_of(answers: Sequence[Identification]) -> bytes:
-    """A workbook: the rows of the CSV file, and a sheet with the points of each curve."""
-    import openpyxl
-
-    book = openpyxl.Workbook()
-    sheet = book.active
-    assert sheet is not None
-    sheet.title = "answers"
-    for row in csv.reader(io.StringIO(csv_of(answers))):
-        sheet.append([_number_or_text(cell) for cell in row])
-    for number, answer in enumerate(answers, start=1):
-        # Excel allows 31 signs, and some not at all.
-        title = "".join("_" if sign in r"[]:*?/\'" else sign for sign in answer.curve.name)
-        sheet = book.create_sheet(f"{number} {title}"[:31])
-        sheet.append(["test", "strain [-]", "stress [MPa]", f"{_title(answer)} [MPa]"])
-        for test, fitted in _tests_of(answer):
-            for strain, stress, law in zip(test.strain, test.stress_mpa, fitted, strict=True):
-                row = spreadsheet_row([test.name])
-                sheet.append([*row, float(strain), float(stress), float(law)])
-    stream = io.BytesIO()
-    book.save(stream)
-    return stream.getvalue()
-
-
-def picture_of(answer: Identification) -> bytes:
-    """The figure of `tfmat identify --plot_dir`, as PNG."""
-    from tfmat.report.figures import answer_figure, save_figure
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "answer.png"
-        save_figure(answer_figure(answer.picture()), path)
-        return path.read_bytes()
-
-
-def _number_or_text(cell: str) -> float | str:
-    try:
-        return float(cell)
-    except ValueError:
-        return cell
 
 
 # --------------------------------------------------------------------------------------------------
@@ -631,12 +581,8 @@ class Page:
                     "law": each.law,
                     "title": LAWS[each.law]().title,
                     "error": f"{each.rmse_percent:.2f} %",
-                    "evidence": "best" if place == 0 else f"{each.evidence:.0f}",
-                    "verdict": "do not use"
-                    if each.do_not_use
-                    else "as good"
-                    if place and each.near_tie
-                    else "",
+                    "evidence": f"{each.evidence:.0f}",
+                    "verdict": verdict_of(place, each),
                     "shown": "●" if each.law == law else "",
                 }
                 for place, each in enumerate(ranking)
@@ -769,10 +715,10 @@ class Page:
                         f".{name}.{solver.suffix}",
                         functools.partial(answers[0].card, name),
                     )
-                offer("Figure", ".png", lambda: picture_of(answers[0]))
+                offer("Figure", ".png", lambda: picture(answers[0]))
             offer("JSON", ".json", lambda: json_of(answers))
-            offer("CSV", ".csv", lambda: csv_of(answers))
-            offer("Excel", ".xlsx", lambda: excel_of(answers))
+            offer("CSV", ".csv", lambda: csv_text([answer.entry() for answer in answers]))
+            offer("Excel", ".xlsx", lambda: workbook(answers))
 
     # The user does something.
 

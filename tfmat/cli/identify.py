@@ -1,7 +1,6 @@
 """`tfmat identify`: files and flags in, answers out."""
 
 import collections
-import csv
 import dataclasses
 import pathlib
 import re
@@ -25,11 +24,9 @@ from tfmat.cli.flags import (
 )
 from tfmat.console import printable, progress_bar
 from tfmat.errors import InputError, Interrupted
-from tfmat.files import atomic_write, make_folder, spreadsheet_row
+from tfmat.files import atomic_write, make_folder
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from tfmat.identification.answer import Identification
     from tfmat.identification.api import Asked
     from tfmat.identification.networks import Sidecar
@@ -45,6 +42,10 @@ if TYPE_CHECKING:
 # The command.
 
 
+# DO_NOT_USE: exit status of --strict where an answer must not be used; no error of `tfmat.errors` has it.
+DO_NOT_USE = 5
+
+
 @command(
     {
         "answer": (
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
             repeated("fix", "a known parameter, E=193000; may be repeated"),
             switch("pool", False, "all curves are specimens of one material: one answer more, with scatter"),
             text("pool_by", None, "as --pool, one answer for each temperature, direction, rate, specimen, ..."),
+            switch("strict", False, "exit status 5 where an answer must not be used; files are written all the same"),
             switch("details", False, "also show the network's and the least-squares values"),
             text(
                 "workdir", None,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
         ),
         "output": (
             text("csv", None, "file to write the results to, one row per curve"),
+            text("excel", None, "workbook (.xlsx) to write the results to, and the points of each curve"),
             text("json", None, "file to write the results to"),
             text("plot_dir", None, "folder for a picture per curve, measured against the law's, and its samples"),
             listed("card", (), "material cards: abaqus, ls_dyna, ansys, calculix, code_aster; several with commas"),
@@ -152,7 +155,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     """
     if not arguments:
         raise InputError("no curve given; say: tfmat identify curve.csv [more.csv, folder ...]")
-    for name in ("json", "csv", "samples_file"):
+    for name in ("json", "csv", "excel", "samples_file"):
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     check_flags(flag_values)
@@ -229,8 +232,14 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
 
         write_json(flag_values.json, content)
     details = flag_values.details
+    from tfmat.report.answers import csv_text, print_results, workbook
+
     if flag_values.csv is not None:
-        write_csv(flag_values.csv, content, details=details)
+        with atomic_write(flag_values.csv, "w") as file:
+            file.write(csv_text(content, details))
+    if flag_values.excel is not None:
+        with atomic_write(flag_values.excel) as file:
+            file.write(workbook(every, details))
     print_results(
         content,
         network=network,
@@ -238,6 +247,8 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
         cards=cards,
         kind=chosen.kind.title if chosen else "",
     )
+    if flag_values.strict and any(result.do_not_use for result in every):
+        return DO_NOT_USE
     return 0
 
 
@@ -349,74 +360,6 @@ def check_flags(flag_values: FlagValues) -> None:
 
 # --------------------------------------------------------------------------------------------------
 # Results: tables on the terminal, a CSV file, and a picture per curve.
-
-
-_CERTIFICATE = (
-    "status", "reason", "pareto_k", "effective_draws", "posterior_predictive_p", "independent_noise_p",
-    "r_hat",
-)  # fmt: skip
-_DETAILS = ("network", "network_ci95", "least_squares", "least_squares_ci95")
-
-
-def write_csv(path: str, results: "Sequence[Answer]", *, details: bool = False) -> None:
-    """One row per curve, the columns named with their units.
-
-    First what decides (curve, law, do_not_use and why), then the recommended values with their intervals, the
-    conditions and tensile properties of the test, what was assumed, and the warnings. Where a network has a posterior
-    its certificate follows, and the mean and the shortest 95 % interval of each parameter.
-
-    Args:
-      details: also the network's and the least-squares values.
-    """
-    units = {name: value.unit for result in results for name, value in result.parameters.items()}
-    keys = ("value", "std", "ci95", *(_DETAILS if details else ()))
-    conditions = list(dict.fromkeys(key for result in results for key in result.conditions))
-    tensile = next((result.tensile for result in results if result.tensile), {})
-    header = ["curve", "law", "do_not_use", "reasons", "method"]
-    for name, unit in units.items():
-        for key in keys:
-            ends = [f" {key}_low", f" {key}_high"] if key.endswith("ci95") else [f" {key}"]
-            header += [f"{name}{'' if end == ' value' else end} [{unit}]" for end in ends]
-    header += ["rmse_percent", "num_points", *conditions]
-    for field, entry in tensile.items():
-        # E of the law has a column of its own.
-        symbol = f"chord {entry.symbol}" if field == "modulus_mpa" else entry.symbol
-        header += [f"{symbol} [{entry.unit}]", f"{symbol} is"]
-    header += ["assumed", "warnings"]
-    certified = any(result.posterior for result in results)
-    if certified:
-        header += ["posterior", *_CERTIFICATE[1:]]
-        for name, unit in units.items():
-            header += [
-                f"{name} posterior {end} [{unit}]" for end in ("mean", "ci95_low", "ci95_high")
-            ]
-    with atomic_write(path, "w") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(spreadsheet_row(header))
-        for result in results:
-            refused = "yes" if result.do_not_use else "no"
-            row: list[Any] = [result.curve, result.law, refused]
-            row += ["; ".join(result.reasons), result.method]
-            for name in units:
-                for key in keys:
-                    known = getattr(result.parameters.get(name), key, None)
-                    row += list(known or (None, None)) if key.endswith("ci95") else [known]
-            row += [result.rmse_percent, result.num_points]
-            row += [result.conditions.get(key) for key in conditions]
-            for field in tensile:
-                found = (result.tensile or {}).get(field)
-                value = found.value if found else None
-                bound = "at least" if found and found.at_least else "exact"
-                row += [value, None if value is None else bound]
-            row.append("; ".join(result.assumed))
-            row.append(" | ".join(f"{each.kind}: {each.text}" for each in result.warnings))
-            if certified:
-                posterior = result.posterior or None
-                row += [getattr(posterior, key, None) for key in _CERTIFICATE]
-                for name in units:
-                    sampled = posterior.parameters.get(name) if posterior else None
-                    row += [sampled.mean, *sampled.ci95] if sampled else [None, None, None]
-            writer.writerow(spreadsheet_row(row))
 
 
 def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
@@ -540,93 +483,6 @@ def write_samples(
             )
         )
     return lines
-
-
-def print_results(
-    results: "Sequence[Answer]",
-    *,
-    network: pathlib.Path | None,
-    details: bool = False,
-    cards: Sequence[tuple[str, str]] = (),
-    kind: str = "",
-) -> None:
-    """The tables; below them the steps of a single curve, every kind of warning once, and which network answered.
-
-    Args:
-      results: pooled answers last.
-      network: the folder of the network that answered; None for none.
-      cards: what `write_cards` said.
-      kind: what was tested, where laws for it were ranked.
-    """
-    from rich.text import Text
-
-    from tfmat.console import open_console
-    from tfmat.report.tables import (
-        identification_table,
-        next_test_table,
-        note_lines,
-        notes_of,
-        parameter_table,
-        ranking_table,
-        shared_beginning,
-        tensile_table,
-        tests_table,
-    )
-
-    console = open_console()
-    pooled = [result for result in results if result.is_pooled]
-    singles = [result for result in results if not result.is_pooled]
-    notes = notes_of(results)
-    shared = shared_beginning([result.curve for result in singles])
-    if results and results[0].ranking:
-        console.print(ranking_table(results[0].ranking, kind))
-    if len(singles) > 1:
-        console.print(identification_table(singles, notes))
-    detailed = [*(singles if details or len(singles) == 1 else []), *pooled]
-    for result in detailed:
-        console.print(parameter_table(result, details))
-        if result.do_not_use:
-            text = f"DO NOT USE THIS ANSWER: {', '.join(result.reasons)}"
-            console.print(Text(text, style="bold red"), soft_wrap=True)
-    for result in detailed:
-        if result.tests:
-            console.print(tests_table(result.curve, result.tests))
-    for result in results:
-        if result.next_test:
-            console.print(next_test_table(result.curve, result.next_test))
-            for sentence in result.next_test.sentences:
-                console.print(Text(sentence), soft_wrap=True)
-    tests = tensile_table(results)
-    if tests is not None:
-        console.print(tests)
-    if len(singles) == 1:
-        _print_steps(console, singles[0])
-    for result in pooled:
-        _print_steps(console, result)
-    for note in notes:
-        if len(results) == 1:
-            lines = [
-                f"warning: {warning.text}{'; ' if warning.advice else ''}{warning.advice}"
-                for warning in results[0].warnings
-                if warning.kind == note.kind
-            ]
-        else:
-            lines = note_lines(note, len(results), shared)
-        for line in lines:
-            console.print(Text(line, style="yellow"), soft_wrap=True)
-    if network is not None:
-        from tfmat.identification.networks import name_of
-
-        console.print(Text(f"network: {name_of(network)}", style="dim"), soft_wrap=True)
-    for style, line in cards:
-        console.print(Text(line, style=style), soft_wrap=True)
-
-
-def _print_steps(console: "Console", result: "Answer") -> None:
-    from rich.text import Text
-
-    for step in result.steps:
-        console.print(Text(f"  · {step}", style="dim"), soft_wrap=True)
 
 
 # --------------------------------------------------------------------------------------------------

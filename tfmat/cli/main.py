@@ -87,12 +87,12 @@ commands:
 {commands}
 
 `tfmat COMMAND --help` explains one. A first try:
-  tfmat identify my_curve.csv --law=swift        the tension test of a metal
-  tfmat identify my_curve.csv --law=hahn_tsai    a ply in shear
+  tfmat identify my_curve.csv                    a test of a metal, a ply, rubber: by the best law for it
+  tfmat identify my_curve.csv --law=swift        the same by one law
   tfmat train                                    a network of your own for that, a few minutes on two cores
 
 exit status: 0 done; 1 a defect of tfmat; 2 something in the input; 3 the training diverged;
-             4 a worker was lost; 75 interrupted, the same command goes on"""
+             4 a worker was lost; 5 --strict, and an answer must not be used; 75 interrupted, the same command goes on"""
 
 
 def usage() -> str:

@@ -1,6 +1,7 @@
 """The answer for a record: its posterior, what is recommended, whether it may be used; specimens pooled."""
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from tfmat.identification.posterior import (
     Posterior,
     check_samples,
     independent_normal,
+    inference_data,
     normal_proposals,
 )
 from tfmat.identification.results import (
@@ -446,9 +448,13 @@ class Variant:
     share: float
 
 
-@dataclasses.dataclass(frozen=True)
+# _SHOWN_BY: the module that prints and draws answers. It stands in a room above, and is looked up when it is needed.
+_SHOWN_BY = "tfmat.report.answers"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Identification:
-    """The answer for one record.
+    """The answer for one record. Notebooks show it as a table with its warnings and its figure.
 
     Attributes:
       curve: the measured points that the answer stands on, with the steps of their cleaning: a record of all tests, or
@@ -484,6 +490,53 @@ class Identification:
     posterior: Posterior | None = None
     shared_std: Array | None = None
     ranking: Sequence[Ranked] = ()
+
+    def __repr__(self) -> str:
+        return str(self._shown("line"))
+
+    def _repr_html_(self) -> str:
+        return str(self._shown("page_part"))
+
+    def summary(self) -> str:
+        """The text that `tfmat identify` prints: tables, steps of cleaning and warnings."""
+        return str(self._shown("summary"))
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the measured points and the law.
+
+        Args:
+          axes: matplotlib's axes to draw into, or an array with axes for each kind of test; None makes them.
+
+        Returns:
+          The axes, or their array where there are several kinds of tests.
+        """
+        return self._shown("draw", axes)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with a row a parameter: value, unit, std, the ends of the 95 % interval, and how got."""
+        import pandas
+
+        rows = [
+            {
+                "parameter": name,
+                "value": value.value,
+                "unit": value.unit,
+                "std": value.std,
+                "ci95_low": value.ci95[0] if value.ci95 else None,
+                "ci95_high": value.ci95[1] if value.ci95 else None,
+                "method": value.method,
+            }
+            for name, value in self.parameters.items()
+        ]
+        numbers = dict.fromkeys(("value", "std", "ci95_low", "ci95_high"), "float64")
+        return pandas.DataFrame(rows).set_index("parameter").astype(numbers)
+
+    def to_inferencedata(self) -> Any:
+        """The samples as ArviZ's InferenceData; see `tfmat.identification.posterior.inference_data`."""
+        return inference_data([self])
+
+    def _shown(self, how: str, *arguments: Any) -> Any:
+        return getattr(importlib.import_module(_SHOWN_BY), how)(self, *arguments)
 
     @property
     def do_not_use(self) -> list[str]:

@@ -42,6 +42,8 @@ _NARROWEST = 1e-6
 _PLACES = 65
 # _WIDER: how much wider the second half of the draws is that are to be weighed.
 _WIDER = 1.5
+# _TOGETHER: draws whose responses are made at once, for the memory's sake.
+_TOGETHER = 64
 # _PACKAGES: ArviZ's package of data, and the package that writes its files.
 _PACKAGES = ("arviz_base", "h5netcdf")
 
@@ -108,6 +110,7 @@ class Posterior:
       proposed: logarithm of the density that draws come from which are to be weighed, [draws]; None: their own.
       errors: labels of what was integrated over, [draws, e]; None where there is nothing.
       starts: labels [starts, p] in or near the mass, where further sampling begins beside the draws.
+      chains: the ensemble of walkers that each draw is from, [draws]; None where no chains were sampled.
     """
 
     labels: Array
@@ -119,6 +122,7 @@ class Posterior:
     proposed: Array | None = None
     errors: Array | None = None
     starts: Array | None = None
+    chains: NDArray[np.intp] | None = None
 
     @classmethod
     def weighted(
@@ -200,6 +204,13 @@ class Posterior:
         assert self.label_log_density is not None
         slopes = [p.slope(self.values[..., i]) for i, p in enumerate(self.parameters)]
         return np.asarray(self.label_log_density - np.log(slopes).sum(axis=0))
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with a row a draw; the columns are the parameters with their units, `E [MPa]`."""
+        import pandas
+
+        names = [f"{name} [{unit}]" for name, unit in zip(self.names, self.units, strict=True)]
+        return pandas.DataFrame(self.values, columns=names)
 
     @property
     def effective_draws(self) -> float:
@@ -429,9 +440,13 @@ def inference_data(answers: Sequence[Any]) -> Any:
     Groups and variables have the names of its schema (R. Kumar, C. Carroll, A. Hartikainen, O. Martin, ArviZ, a
     unified library for exploratory analysis of Bayesian models, J. Open Source Software 4 (2019) 1143).
 
-    Group `posterior` has a variable for each parameter with its `units`, dimensions `chain` (one), `draw` and `curve`
-    (the curves' names), and the attribute `certificate`, of each curve; `sample_stats` has `lp`, the logarithm of the
+    Group `posterior` has a variable for each parameter with its `units`, dimensions `chain`, `draw` and `curve` (the
+    curves' names), and the attribute `certificate`, of each curve; `sample_stats` has `lp`, the logarithm of the
     posterior density in these units. Curves without samples are NaN.
+
+    An answer alone has a `chain` for each ensemble of walkers where chains were sampled, else one as all others. It
+    also has `observed_data`, the measured `response` with the dimension `point`, and `posterior_predictive`: the law's
+    response to each draw with independent noise, as large as the residuals of the recommended answer in each test.
 
     Raises:
       InputError: no answer has samples, or ArviZ is not installed.
@@ -442,21 +457,27 @@ def inference_data(answers: Sequence[Any]) -> Any:
     known = next((answer.samples for answer in answers if answer.samples is not None), None)
     if known is None:
         raise InputError(
-            "no answer has samples; ask for them (samples=1000) of a network that knows the curves"
+            "no answer has samples; ask for them (samples=1000), and of a network for curves that it knows"
         )
     nothing = np.full_like(known.values, np.nan), np.full_like(known.log_density, np.nan)
     drawn = [
         nothing if a.samples is None else (a.samples.values, a.samples.log_density) for a in answers
     ]
+    places = (
+        _chains_of(answers[0].samples) if len(answers) == 1 else np.arange(len(known.values))[None]
+    )
     # [chain, draw, curve], of each parameter.
-    values = np.stack([each[0] for each in drawn], axis=1)[None]
-    density = np.stack([each[1] for each in drawn], axis=1)[None]
+    values = np.stack([each[0][places] for each in drawn], axis=2)
+    density = np.stack([each[1][places] for each in drawn], axis=2)
     variables = {name: values[..., i] for i, name in enumerate(known.names)}
     law = next((answer.law.name for answer in answers if answer.law), None)
+    groups = {"posterior": variables, "sample_stats": {"lp": density}}
+    if len(answers) == 1 and answers[0].law is not None:
+        groups |= _predicted(answers[0], places)
     tree = arviz_base.from_dict(
-        {"posterior": variables, "sample_stats": {"lp": density}},
+        groups,
         coords={"curve": [answer.curve.name for answer in answers]},
-        dims={name: ["curve"] for name in (*variables, "lp")},
+        dims={**{name: ["curve"] for name in (*variables, "lp")}, "response": ["point"]},
         attrs={
             "/": {
                 "inference_library": "tfmat",
@@ -470,6 +491,32 @@ def inference_data(answers: Sequence[Any]) -> Any:
     certificates = ["" if a.posterior is None else a.posterior.certificate.status for a in answers]
     tree["posterior"].attrs["certificate"] = certificates
     return tree
+
+
+def _chains_of(samples: Posterior) -> NDArray[np.intp]:
+    """The places of the draws of each chain, [chains, draws]; chains are cut to the shortest."""
+    if samples.chains is None:
+        return np.arange(len(samples.labels))[None]
+    of_each = [np.flatnonzero(samples.chains == chain) for chain in np.unique(samples.chains)]
+    return np.stack([places[: min(map(len, of_each))] for places in of_each])
+
+
+def _predicted(answer: Any, places: NDArray[np.intp]) -> dict[str, dict[str, Array]]:
+    """The measured response [points], and that of each draw with noise, [chains, draws, points]."""
+    record, law = answer.curve, answer.law
+    residuals = record.split(record.response - answer.resimulated_mpa)
+    noise = np.concatenate([np.full(len(of), np.sqrt(np.mean(of**2))) for of in residuals])
+    normal = np.random.default_rng(0)
+    predicted = np.empty((*places.shape, len(noise)))
+    for chain, draws in zip(predicted, places, strict=True):
+        for part in np.array_split(np.arange(len(draws)), -(-len(draws) // _TOGETHER)):
+            labels = answer.samples.labels[draws[part]]
+            chain[part] = law.label_stress(record.driven, labels)
+    predicted += noise * normal.standard_normal(predicted.shape)
+    return {
+        "observed_data": {"response": record.response},
+        "posterior_predictive": {"response": predicted},
+    }
 
 
 def write_inference_data(answers: Sequence[Any], path: str | os.PathLike) -> None:

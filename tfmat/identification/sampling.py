@@ -996,6 +996,7 @@ def _walked_until(
             break
     # Every tenth draw, say, would otherwise be of the same few walkers.
     order = generator.permutation(heights.size)
+    ensemble = np.tile(_ensemble_of(labels.shape[1]), len(labels))[order]
     labels, heights = labels.reshape(-1, labels.shape[2])[order], heights.reshape(-1)[order]
     evidence = _log_evidence(density, labels, heights, generator)
     own, errors = np.split(labels, [labels.shape[1] - target.nuisances], axis=1)
@@ -1006,7 +1007,13 @@ def _walked_until(
         log_weights=np.full(len(own), -np.log(len(own))),
         log_evidence=evidence,
         errors=errors,
+        chains=ensemble,
     )
+
+
+def _ensemble_of(walkers: int) -> NDArray[np.intp]:
+    """The ensemble of each of all walkers."""
+    return np.repeat(np.arange(_ENSEMBLES), walkers // _ENSEMBLES)
 
 
 def _log_density(target: Target, labels: Array) -> Array:
@@ -1053,7 +1060,7 @@ def _walked(density: Any, standing: _Standing) -> tuple[_Standing, Array, Array]
 
 def _mixing(labels: Array) -> tuple[float, float]:
     """Nested R-hat of the worst label, and the independent draws that labels [steps, walkers, p] are worth."""
-    of_ensembles = np.repeat(np.arange(_ENSEMBLES), labels.shape[1] // _ENSEMBLES)
+    of_ensembles = _ensemble_of(labels.shape[1])
     rows, axes = np.moveaxis(labels, 2, 0), {"chain_axis": 2, "draw_axis": 1}
     statistics = import_statistics()
     with np.errstate(all="ignore"):
@@ -1143,7 +1150,8 @@ def _certified(
             reason = f"sampling did not converge: {certificate.shortcoming}"
         if not reason:
             density = _density_of(target, found, drawn)
-            return Posterior(found.labels[drawn], density, certificate, parameters)
+            chains = None if found.chains is None else found.chains[drawn]
+            return Posterior(found.labels[drawn], density, certificate, parameters, chains=chains)
         certificate = dataclasses.replace(certificate, status="do not trust", reason=reason)
     assert proposals.label_log_density is not None
     labels = np.clip(proposals.labels[:samples], 0.0, 1.0)

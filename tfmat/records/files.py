@@ -178,6 +178,8 @@ def _of_plain_files(paths: Sequence[str | Frame], law: Law) -> list[RecordFiles]
         return []
     if len(kinds) > 1:
         example = " ".join(f"{kind}=FILE" for kind in kinds)
+        if isinstance(paths[0], Frame):
+            example = f"tfmat.identify({{'{kinds[0]}': DataFrame, ...}})"
         raise InputError(
             f"law {law.name} takes several tests of one material; say which file is which, {example}, or give a table "
             f"{TABLE} with the columns file and test"

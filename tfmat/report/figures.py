@@ -30,6 +30,7 @@ from matplotlib.ticker import (
 )
 from numpy.typing import NDArray
 
+from tfmat.errors import InputError
 from tfmat.files import atomic_write
 from tfmat.identification.results import (
     CurvePicture,
@@ -199,7 +200,7 @@ def save_grid(rows: Sequence[Sequence[Picture]], path: str | os.PathLike) -> Non
 
 def save_figure(figure: Figure, path: str | os.PathLike) -> None:
     """Writes a PNG or an SVG, as the name ends, whole or not at all; InputError where it cannot be written."""
-    content = _svg(figure).encode() if pathlib.Path(path).suffix == ".svg" else _png(figure)
+    content = _svg(figure).encode() if pathlib.Path(path).suffix == ".svg" else png(figure)
     with atomic_write(path) as file:
         file.write(content)
 
@@ -232,7 +233,8 @@ def _pixels(figure: Figure) -> NDArray[np.uint8]:
     return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG."""
     image = io.BytesIO()
     figure.set_dpi(_PNG_DPI)
     _lay_out(figure)
@@ -381,14 +383,7 @@ def curve_figure(picture: CurvePicture, width: float = 7.0) -> Figure:
       width: of the picture, inches.
     """
     strain, stress_mpa = np.asarray(picture.strain), np.asarray(picture.stress_mpa)
-    curves, refined = [], picture.refined
-    if picture.resimulated_mpa is not None:
-        network = np.asarray(picture.resimulated_mpa)
-        curves.append(_Curve("network", network, picture.rmse_percent))
-    if refined is not None and refined.stress_mpa:
-        curves.append(_Curve(refined.name, np.asarray(refined.stress_mpa), refined.rmse_percent))
-    # The recommended one first; it is the last to be drawn.
-    curves.sort(key=lambda curve: curve.name != picture.recommended)
+    curves = _curves_of(picture)
     answer = answer_text(picture)
     lines = len(answer.splitlines()) + len(curves) + 1
     figure = new_figure(width, (5.0 if curves else 3.8) + 0.19 * lines)
@@ -409,6 +404,17 @@ def curve_figure(picture: CurvePicture, width: float = 7.0) -> Figure:
     figure.axes[-1].set_xlim(left=0.0)
     figure.align_ylabels()
     return figure
+
+
+def _curves_of(picture: CurvePicture) -> list["_Curve"]:
+    """The answers' curves, the recommended one first; it is the last to be drawn."""
+    curves, refined = [], picture.refined
+    if picture.resimulated_mpa is not None:
+        network = np.asarray(picture.resimulated_mpa)
+        curves.append(_Curve("network", network, picture.rmse_percent))
+    if refined is not None and refined.stress_mpa:
+        curves.append(_Curve(refined.name, np.asarray(refined.stress_mpa), refined.rmse_percent))
+    return sorted(curves, key=lambda curve: curve.name != picture.recommended)
 
 
 def _legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], answer: str) -> None:
@@ -571,6 +577,40 @@ _OVER_TIME = ("relaxation", "creep")
 def answer_figure(picture: CurvePicture | TestsPicture) -> Figure:
     """The picture of an answer: of a curve, or of tests where it has such."""
     return record_figure(picture) if isinstance(picture, TestsPicture) else curve_figure(picture)
+
+
+def panels_of(picture: CurvePicture | TestsPicture) -> int:
+    """How many panels `draw_answer` draws into."""
+    return len(groups_of_tests(picture.tests)) if isinstance(picture, TestsPicture) else 1
+
+
+def draw_answer(picture: CurvePicture | TestsPicture, panels: Sequence[Axes]) -> None:
+    """Measured points and the answer, without residuals, in panels of somebody's own.
+
+    Raises:
+      InputError: there are fewer panels than `panels_of` says.
+    """
+    if len(panels) < panels_of(picture):
+        raise InputError(
+            f"{len(panels)} axes were given, and the tests need {panels_of(picture)}, one for each kind"
+        )
+    if isinstance(picture, TestsPicture):
+        for panel, group in zip(panels, groups_of_tests(picture.tests), strict=False):
+            draw_tests(panel, group, picture.strain_label, picture.stress_label)
+    else:
+        strain, stress_mpa = np.asarray(picture.strain), np.asarray(picture.stress_mpa)
+        _draw_curve(panels[0], strain, stress_mpa, _curves_of(picture))
+        panels[0].set_xlabel(f"{picture.strain_label} (–)")
+        panels[0].set_ylabel(f"{picture.stress_label} (MPa)")
+        panels[0].set_title(_title(picture), loc="left", fontsize=11, parse_math=False)
+        panels[0].legend(frameon=False)
+    if picture.do_not_use:
+        panels[0].set_title(
+            f"DO NOT USE\n{panels[0].get_title(loc='left')}",
+            loc="left",
+            color=WARNING,
+            parse_math=False,
+        )
 
 
 def record_figure(picture: TestsPicture) -> Figure:

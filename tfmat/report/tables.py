@@ -488,6 +488,13 @@ def parameter_table(result: Answer, details: bool = False) -> Table:
     return text_table(title, headings, rows, caption=_caption(result), left=(0, 4))
 
 
+def verdict_of(place: int, ranked: Ranked) -> str:
+    """What is said of a law at this place of a ranking, 0 being the first."""
+    if ranked.do_not_use:
+        return "do not use"
+    return "best" if place == 0 else "as good" if ranked.near_tie else ""
+
+
 def ranking_table(ranking: Sequence[Ranked], kind: str = "") -> Table:
     """One row a law, the best first: its error, its evidence, and whether the first one is clearly better.
 
@@ -498,8 +505,8 @@ def ranking_table(ranking: Sequence[Ranked], kind: str = "") -> Table:
         [
             each.law,
             format_value(each.rmse_percent, 3),
-            "best" if place == 0 else f"{each.evidence:,.0f}",
-            "do not use" if each.do_not_use else "as good" if place and each.near_tie else "",
+            "0" if place == 0 else f"{each.evidence:,.0f}",
+            verdict_of(place, each),
         ]
         for place, each in enumerate(ranking)
     ]

@@ -95,7 +95,7 @@ def test_workbook_holds_the_values_and_the_points(work):
     ((_, found),) = work.answers.items()
     answer = found["voce"]
     path = work.folder / "answers.xlsx"
-    path.write_bytes(module.excel_of([answer]))
+    path.write_bytes(module.workbook([answer]))
     book = openpyxl.load_workbook(path)
     header, row = (list(cells) for cells in book["answers"].values)
     assert len(set(header)) == len(header) and "chord E [MPa]" in header
@@ -103,7 +103,7 @@ def test_workbook_holds_the_values_and_the_points(work):
     points = np.array([row[1:] for row in book.worksheets[1].iter_rows(2, values_only=True)])
     np.testing.assert_allclose(points[:, 1], answer.curve.stress_mpa)
     np.testing.assert_allclose(points[:, 2], answer.resimulated_mpa)
-    assert module.picture_of(answer).startswith(b"\x89PNG")
+    assert module.picture(answer).startswith(b"\x89PNG")
 
 
 def test_files_of_several_tests_are_one_material(work):

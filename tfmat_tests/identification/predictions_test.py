@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tfmat
-from tfmat.cli.identify import write_csv
 from tfmat.config import apply_override, default_config
 from tfmat.identification.answer import Predicted, predict, recommended_method
 from tfmat.identification.identifier import Identifier
@@ -21,6 +20,7 @@ from tfmat.records.files import example_curve, measured_records
 from tfmat.records.reading import ReadingOptions
 from tfmat.records.record import record_features
 from tfmat.records.simulation import CurveSettings, RecordForm, Simulator
+from tfmat.report.answers import csv_text
 from tfmat.workflow.job import sidecar
 
 
@@ -116,9 +116,7 @@ def test_answers_carry_their_certificate(posterior_run, uncertain_run, tmp_path)
         assert entry["ci95"][0] < value.least_squares < entry["ci95"][1]
         assert value.network_ci95 == pytest.approx(entry["ci95"])
     assert answer.to_json()["posterior"]["posterior_predictive_p"] > 0.001
-    table = tmp_path / "out.csv"
-    write_csv(str(table), [answer.entry()])
-    header, row = csv.reader(table.read_text().splitlines())
+    header, row = csv.reader(csv_text([answer.entry()]).splitlines())
     assert row[header.index("posterior")] == posterior.certificate.status
     assert float(row[header.index("pareto_k")]) == posterior.certificate.pareto_k
     (plain,) = tfmat.identify(path, workdir=posterior_run, correct=False)
