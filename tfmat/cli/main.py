@@ -92,7 +92,8 @@ commands:
   tfmat train                                    a network of your own for that, a few minutes on two cores
 
 exit status: 0 done; 1 a defect of tfmat; 2 something in the input; 3 the training diverged;
-             4 a worker was lost; 5 --strict, and an answer must not be used; 75 interrupted, the same command goes on"""
+             4 a worker was lost; 5 identify --strict: not to be used;
+             75 interrupted, the same command goes on"""
 
 
 def usage() -> str:

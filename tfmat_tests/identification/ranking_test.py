@@ -86,7 +86,7 @@ def test_best_law_answers_for_all_files_as_if_it_were_named(steel, tmp_path, cap
     assert "laws for tension of a metal" in printed and "ramberg_osgood" in printed
     *results, pooled = json.loads(output.read_text())
     assert pooled["law"] == "voce" and "ranking" not in pooled
-    assert [each["law"] for each in results[0]["ranking"][:2]] == ["voce", "swift"]
+    assert results[0]["ranking"][0]["law"] == "voce" and len(results[0]["ranking"]) > 4
     for result, named in zip(results, tfmat.identify(steel, law="voce"), strict=True):
         assert result["ranking"] == results[0]["ranking"]  # once for both
         assert result["parameters"] == json.loads(json.dumps(named.to_json()["parameters"]))
