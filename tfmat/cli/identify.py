@@ -246,6 +246,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
         details=details,
         cards=cards,
         kind=chosen.kind.title if chosen else "",
+        not_needed=chosen.not_needed if chosen else (),
     )
     if flag_values.strict and any(result.do_not_use for result in every):
         return DO_NOT_USE

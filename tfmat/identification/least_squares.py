@@ -1542,6 +1542,15 @@ def thinned(record: MeasuredRecord, points: Residuals) -> Residuals:
 _MORE_PARAMETERS = 1
 
 
+def comes_to_the_noise(record: MeasuredRecord, error: float) -> bool:
+    """Whether an error, %, is so near to the noise of the points that no law can be clearly better."""
+    if record.curve is not None and record.num_points < _MANY_POINTS:
+        return False
+    # The smallest of three estimates is low by chance.
+    chance = 1.0 + 1.0 / np.sqrt(record.num_points)
+    return bool(BETTER * error <= chance * rms_percent(record.noise_percent))
+
+
 def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
     """Another law that answers the same tests and fits clearly better, its error, and that over the own one's; or None.
 
@@ -1553,11 +1562,8 @@ def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
     record, points = fitted.record, fitted.searched
     response = law.label_stress(record.driven, fitted.best.labels[None])[0]
     error = rms_percent(errors_of_tests(record, response)[1])
-    if record.curve is None or record.num_points >= _MANY_POINTS:
-        # The smallest of three estimates is low by chance.
-        chance = 1.0 + 1.0 / np.sqrt(record.num_points)
-        if BETTER * error <= chance * rms_percent(record.noise_percent):
-            return None
+    if comes_to_the_noise(record, error):
+        return None
     others = [
         other
         for other in LAWS.values()

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfmat.errors import InputError, nearest
 from tfmat.identification.answer import Identification, identify
-from tfmat.identification.least_squares import BETTER, EVIDENCE
+from tfmat.identification.least_squares import BETTER, EVIDENCE, comes_to_the_noise
 from tfmat.identification.networks import Sidecar, law_alone
 from tfmat.identification.results import Ranked
 from tfmat.identification.side_by_side import all_in_processes
@@ -207,6 +207,10 @@ def _is_held(time: np.ndarray, strain: np.ndarray, stress: np.ndarray) -> bool:
 # The laws of a kind of test by their evidence.
 
 
+# _MORE_PARAMETERS: laws with at most so many parameters more than the smallest for the kind are fitted first.
+_MORE_PARAMETERS = 1
+
+
 def rank(answers: Mapping[str, Sequence[Identification]]) -> list[Ranked]:
     """The laws of one or several records by evidence, the best first; answers not to be used come after the others.
 
@@ -271,6 +275,7 @@ class Chosen:
       law: its name; kind: what was tested.
       fixed: the known parameters that it has, name -> value in its unit.
       records, answers: as they were read and answered for it, with the ranking.
+      not_needed: laws of more parameters that were not fitted, since a simpler one comes to the noise of the points.
     """
 
     law: str
@@ -278,6 +283,7 @@ class Chosen:
     fixed: dict[str, float]
     records: list[MeasuredRecord]
     answers: list[Identification]
+    not_needed: tuple[str, ...]
 
 
 def choose_law(
@@ -288,6 +294,9 @@ def choose_law(
     progress: Callable[[int, int], None] | None = None,
 ) -> Chosen:
     """Fits all laws for a kind of test and takes the best for all records together.
+
+    Laws of many parameters come last. They are not fitted where a simpler law comes to the noise of all records, since
+    none is clearly better than that.
 
     Args:
       read: gives the records for a law; each converts and cleans them by its own measures.
@@ -317,9 +326,10 @@ def choose_law(
             errors.append(error)
     # Evidence is compared on the same records: a law that some of them refuse is left out.
     most = max(map(len, records.values()), default=0)
-    jobs = [
-        (law, record) for law, found in records.items() if len(found) == most for record in found
-    ]
+    read_by = [law for law, found in records.items() if len(found) == most]
+    count = {law: len(sources[law].parameters) for law in read_by}
+    few = min(count.values(), default=0) + _MORE_PARAMETERS
+    stages = [[law for law in read_by if (count[law] > few) is large] for large in (False, True)]
 
     def answered(job: tuple[str, MeasuredRecord]) -> Identification | InputError:
         law, record = job
@@ -329,13 +339,36 @@ def choose_law(
             return error
 
     found: dict[str, list[Identification]] = {}
-    for (law, _), answer in zip(
-        jobs, all_in_processes(answered, jobs, len(jobs), progress), strict=True
-    ):
-        if isinstance(answer, InputError):
-            errors.append(answer)
-        else:
-            found.setdefault(law, []).append(answer)
+    total, before = most * len(read_by), 0
+    not_needed: list[str] = []
+    for laws in stages:
+        if any(
+            all(comes_to_the_noise(a.curve, a.rmse_percent or 0.0) for a in answers)
+            and not any(a.do_not_use for a in answers)
+            for answers in found.values()
+            if len(answers) == most
+        ):
+            not_needed = laws
+            continue
+        # The slow ones first, so that no processor waits for them at the end.
+        jobs = [
+            (law, r)
+            for law in sorted(laws, key=count.__getitem__, reverse=True)
+            for r in records[law]
+        ]
+
+        def told(done: int, of: int, before: int = before) -> None:
+            if progress:
+                progress(before + done, total)
+
+        for (law, _), answer in zip(
+            jobs, all_in_processes(answered, jobs, total, told), strict=True
+        ):
+            if isinstance(answer, InputError):
+                errors.append(answer)
+            else:
+                found.setdefault(law, []).append(answer)
+        before += len(jobs)
     ranking = rank({law: answers for law, answers in found.items() if len(answers) == most})
     if not ranking:
         raise errors[0]
@@ -346,4 +379,5 @@ def choose_law(
         known[best],
         records[best],
         [dataclasses.replace(answer, ranking=ranking) for answer in found[best]],
+        tuple(not_needed),
     )

@@ -151,6 +151,7 @@ def print_results(
     details: bool = False,
     cards: Sequence[tuple[str, str]] = (),
     kind: str = "",
+    not_needed: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
     """The tables; below them the steps of a single curve, every kind of warning once, and which network answered.
@@ -159,7 +160,7 @@ def print_results(
       results: pooled answers last.
       network: the folder of the network that answered; None for none.
       cards: what `write_cards` said.
-      kind: what was tested, where laws for it were ranked.
+      kind, not_needed: what was tested, and the laws for it that were not fitted, where laws were ranked.
       console: where they are printed; None is standard output.
     """
     console = console or open_console()
@@ -168,7 +169,7 @@ def print_results(
     notes = notes_of(results)
     shared = shared_beginning([result.curve for result in singles])
     if results and results[0].ranking:
-        console.print(ranking_table(results[0].ranking, kind))
+        console.print(ranking_table(results[0].ranking, kind, not_needed))
     if len(singles) > 1:
         console.print(identification_table(singles, notes))
     detailed = [*(singles if details or len(singles) == 1 else []), *pooled]

@@ -495,11 +495,14 @@ def verdict_of(place: int, ranked: Ranked) -> str:
     return "best" if place == 0 else "as good" if ranked.near_tie else ""
 
 
-def ranking_table(ranking: Sequence[Ranked], kind: str = "") -> Table:
+def ranking_table(
+    ranking: Sequence[Ranked], kind: str = "", not_needed: Sequence[str] = ()
+) -> Table:
     """One row a law, the best first: its error, its evidence, and whether the first one is clearly better.
 
     Args:
       kind: what was tested.
+      not_needed: laws that were not fitted, since one above them comes to the noise.
     """
     rows = [
         [
@@ -514,6 +517,8 @@ def ranking_table(ranking: Sequence[Ranked], kind: str = "") -> Table:
     caption = "--law=NAME answers by another one"
     if tied:
         caption = f"as good as {ranking[0].law}: {', '.join(tied)}; {caption}"
+    if not_needed:
+        caption += f"; not fitted, since the error is the noise: {', '.join(not_needed)}"
     title = f"laws for {kind}" if kind else "laws"
     return text_table(title, ["law", "error %", "evidence", ""], rows, caption=caption, left=(0, 3))
 
