@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import itertools
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -322,6 +322,28 @@ def in_falling_order(
 _DIFFERENCE_STEP = 1e-6
 
 
+def central_differences(
+    respond: Callable[[Array], Array],
+    described: Sequence[Parameter],
+    parameters: Array,
+    relative_step: float,
+) -> Iterator[tuple[Array, Array]]:
+    """d response / d parameter [curves, points] for each parameter in turn, and its step [curves].
+
+    Args:
+      respond: parameters [curves, p] -> response [curves, points].
+      described: the p parameters, whose sizes the steps are shares of.
+    """
+    parameters = np.asarray(parameters, np.float64)
+    for i, parameter in enumerate(described):
+        step = relative_step * parameter.size(parameters[:, i])
+        above, below = parameters.copy(), parameters.copy()
+        above[:, i] += step
+        below[:, i] -= step
+        difference = np.asarray(respond(above) - respond(below))
+        yield difference / (2.0 * step[:, None]), step
+
+
 class Law(abc.ABC):
     """A constitutive law, stress over strain along one axis of loading.
 
@@ -439,9 +461,16 @@ class Law(abc.ABC):
           [curves, points], MPa, float64.
         """
 
-    @abc.abstractmethod
     def derivatives(self, strain: Array, parameters: Array) -> Array:
-        """d stress / d parameter, same arguments as `stress`: [curves, points, len(self.parameters)], MPa per unit."""
+        """d stress / d parameter, same arguments as `stress`: [curves, points, len(self.parameters)], MPa per unit.
+
+        Central differences, which a subclass replaces by what is exact or quicker.
+        """
+        return self._differences(lambda changed: self.stress(strain, changed), parameters)
+
+    def _differences(self, respond: Callable[[Array], Array], parameters: Array) -> Array:
+        found = central_differences(respond, self.parameters, parameters, _DIFFERENCE_STEP)
+        return np.stack([difference for difference, _ in found], axis=2)
 
     def stress_and_derivatives(self, strain: Array, parameters: Array) -> tuple[Array, Array]:
         """The `stress` and `derivatives`; a law that works out one on the way to the other gives both at once."""
@@ -579,16 +608,7 @@ class HistoryLaw(Law):
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
         """See `Law.sensitivities`; central differences, which a subclass replaces by what is exact or quicker."""
-        parameters = np.asarray(parameters, np.float64)
-        found = []
-        for i, parameter in enumerate(self.parameters):
-            step = _DIFFERENCE_STEP * parameter.size(parameters[:, i])
-            above, below = parameters.copy(), parameters.copy()
-            above[:, i] += step
-            below[:, i] -= step
-            difference = self.respond(history, above) - self.respond(history, below)
-            found.append(difference / (2.0 * step[:, None]))
-        return np.stack(found, axis=2)
+        return self._differences(lambda changed: self.respond(history, changed), parameters)
 
     def driven_strain(self, history: History) -> History:
         """The history, of which the law knows no answer where the stress is driven: InputError."""
@@ -738,18 +758,16 @@ def _check_derivatives(law: Law, history: History, parameters: Array) -> Finding
     parameters = law.from_labels(labels)
     derivatives = np.asarray(law.sensitivities(history, parameters))
     largest = 0.0
+    differences = central_differences(
+        lambda changed: law.respond(history, changed), law.parameters, parameters, _CHECK_STEP
+    )
     for i, parameter in enumerate(law.parameters):
         bad = ~np.isfinite(derivatives[:, :, i])
         if bad.any():
             place = _where(law, history, parameters, bad)
             detail = f"d {_answer(history)} / d {parameter.name} is not finite {place}"
             return Finding("derivatives", False, detail)
-        step = _CHECK_STEP * parameter.size(parameters[:, i])
-        above, below = parameters.copy(), parameters.copy()
-        above[:, i] += step
-        below[:, i] -= step
-        difference = np.asarray(law.respond(history, above) - law.respond(history, below))
-        difference /= 2 * step[:, None]
+        difference, step = next(differences)
         # A kink (a sharp yield) spoils the difference at the few points that cross it. Rounding of a difference: all
         # there is where a curve does not depend on the parameter.
         stress = np.abs(np.asarray(law.respond(history, parameters)))
