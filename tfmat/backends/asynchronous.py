@@ -2,7 +2,6 @@
 
 import collections
 import concurrent.futures
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -10,7 +9,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import keras
@@ -27,6 +25,8 @@ from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.runtime import START_TIMEOUT, seconds_setting
 from tfmat.launch.watchdog import (
     AGAIN,
+    ForgedMessageError,
+    Link,
     Star,
     accept,
     connect,
@@ -147,9 +147,10 @@ class ServedCollectives(StarCollectives):
 # arXiv:1604.00981).
 
 
-# Kind of request, version, examples of the gradient, examples of its batch.
-_REQUEST, _ANSWER = struct.Struct("<cqdd"), struct.Struct("<q")
+# Kind of request, version, examples of the gradient, examples of its batch; an array may follow in the same value.
+_REQUEST, _ANSWER = struct.Struct("<c7xqdd"), struct.Struct("<q")
 _FETCH, _PUSH, _TICKET, _SLOTS, _AVERAGE = b"f", b"p", b"t", b"s", b"a"
+_NOTHING = np.zeros(0)  # no array
 
 
 class Figures(NamedTuple):
@@ -273,7 +274,7 @@ class RemoteShard:
     """A shard of another rank, with the same methods; arrays travel as their bytes.
 
     Args:
-      connection: to the rank that serves it.
+      link: to the rank that serves it.
       dtype: of the weights.
       num_values: of the weights.
       slots: shapes and types of the optimizer's variables for them.
@@ -284,16 +285,17 @@ class RemoteShard:
 
     def __init__(
         self,
-        connection: Connection,
+        link: Link,
         dtype: Any,
         num_values: int,
         slots: Sequence[tuple[tuple[int, ...], Any]],
     ):
-        self._connection, self._dtype, self._num_values = connection, dtype, num_values
+        self._link, self._dtype, self._num_values = link, dtype, num_values
         self._slot_specs, self.sent = slots, 0
 
     def fetch(self, at_least: int) -> tuple[int, np.ndarray]:
-        (version,) = _ANSWER.unpack(self._ask(_FETCH, at_least))
+        self._ask(_FETCH, at_least)
+        (version,) = _ANSWER.unpack(self._link.receive_bytes())
         return version, self._receive((self._num_values,), self._dtype)
 
     def ticket(self) -> int:
@@ -302,11 +304,11 @@ class RemoteShard:
 
     def ask_for_ticket(self) -> None:
         """Asks for one that `asked_ticket` returns, in the order of the questions; nothing else is asked in between."""
-        self._connection.send_bytes(_REQUEST.pack(_TICKET, 0, 0, 0))
+        self._ask(_TICKET)
 
     def asked_ticket(self) -> int:
         """The answer to the first question for a ticket that has none yet."""
-        return int(_ANSWER.unpack(self._connection.recv_bytes())[0])
+        return int(_ANSWER.unpack(self._link.receive_bytes())[0])
 
     def slots(self) -> list[np.ndarray]:
         self._ask(_SLOTS)
@@ -314,30 +316,35 @@ class RemoteShard:
 
     def push(self, version: int, examples: float, total: float, gradient: np.ndarray) -> None:
         """See Shard.push; does not wait for the update."""
-        self._connection.send_bytes(_REQUEST.pack(_PUSH, version, examples, total))
-        self._connection.send_bytes(gradient.data.cast("B"))
-        self.sent += gradient.nbytes
+        self._ask(_PUSH, version, examples, total, gradient)
 
     def average(self, weights: np.ndarray) -> np.ndarray:
         """See `tfmat.backends.asynchronous.Peer.average`."""
-        self._connection.send_bytes(_REQUEST.pack(_AVERAGE, 0, 0, 0))
-        self._connection.send_bytes(weights.data.cast("B"))
-        self.sent += weights.nbytes
+        self._ask(_AVERAGE, array=weights)
         return self._receive((self._num_values,), self._dtype)
 
-    def _ask(self, kind: bytes, version: int = 0) -> bytes:
-        self._connection.send_bytes(_REQUEST.pack(kind, version, 0, 0))
-        return self._connection.recv_bytes()
+    def _ask(
+        self,
+        kind: bytes,
+        version: int = 0,
+        examples: float = 0.0,
+        total: float = 0.0,
+        array: np.ndarray = _NOTHING,
+    ) -> None:
+        request = _REQUEST.pack(kind, version, examples, total)
+        self._link.send_bytes(request, array.data.cast("B"))
+        self.sent += array.nbytes
 
     def _receive(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        return np.frombuffer(self._connection.recv_bytes(), dtype).reshape(shape)
+        return np.frombuffer(self._link.receive_bytes(), dtype).reshape(shape)
 
 
 class Served:
     """Answers the other ranks, each from a thread of its own, from now until they leave.
 
     Args:
-      asked: rank -> the connection on which it asks.
+      star: that is told of a message which no rank sent.
+      asked: rank -> the link on which it asks.
 
     Attributes:
       shard: that is served; set before anybody asks.
@@ -345,46 +352,55 @@ class Served:
 
     shard: Any
 
-    def __init__(self, asked: dict[int, Connection]):
-        for rank, connection in asked.items():
+    def __init__(self, star: Star, asked: dict[int, Link]):
+        self._star = star
+        for rank, link in asked.items():
             name = f"tfmat-shard-for-{rank}"
-            threading.Thread(target=self._serve, args=[connection], name=name, daemon=True).start()
+            threading.Thread(target=self._serve, args=[link], name=name, daemon=True).start()
 
-    def _serve(self, connection: Connection) -> None:
-        with contextlib.suppress(OSError, EOFError):
+    def _serve(self, link: Link) -> None:
+        try:
             while True:
-                request = _REQUEST.unpack(connection.recv_bytes())
-                self._answer(connection, *request)
+                data = link.receive_bytes()
+                self._answer(link, memoryview(data)[_REQUEST.size :], *_REQUEST.unpack_from(data))
+        except ForgedMessageError as error:
+            self._star.fail(error)
+        except (OSError, EOFError):
+            pass  # the other side has left
 
     def _answer(
-        self, connection: Connection, kind: bytes, version: int, examples: float, total: float
+        self,
+        link: Link,
+        content: memoryview,
+        kind: bytes,
+        version: int,
+        examples: float,
+        total: float,
     ) -> None:
         shard = self.shard
         if kind == _PUSH:
-            gradient = np.frombuffer(connection.recv_bytes(), shard.dtype)
-            shard.push(version, examples, total, gradient)
+            shard.push(version, examples, total, np.frombuffer(content, shard.dtype))
         elif kind == _TICKET:
-            connection.send_bytes(_ANSWER.pack(shard.ticket()))
+            link.send_bytes(_ANSWER.pack(shard.ticket()))
         elif kind == _FETCH:
             version, flat = shard.fetch(version)
-            connection.send_bytes(_ANSWER.pack(version))
-            connection.send_bytes(flat.data.cast("B"))
+            link.send_bytes(_ANSWER.pack(version))
+            link.send_bytes(flat.data.cast("B"))
             shard.sent += flat.nbytes
         elif kind == _AVERAGE:
-            mine = shard.average(np.frombuffer(connection.recv_bytes(), shard.dtype))
-            connection.send_bytes(mine.data.cast("B"))
+            mine = shard.average(np.frombuffer(content, shard.dtype))
+            link.send_bytes(mine.data.cast("B"))
             shard.sent += mine.nbytes
         else:
-            connection.send_bytes(_ANSWER.pack(0))
             for slot in shard.slots():
-                connection.send_bytes(slot.tobytes())
+                link.send_bytes(slot.tobytes())
 
 
-def connect_all(star: Star) -> tuple[dict[int, Connection], dict[int, Connection]]:
+def connect_all(star: Star) -> tuple[dict[int, Link], dict[int, Link]]:
     """Connects every rank with every other one; every rank calls it.
 
     Returns:
-      rank -> the connection on which this rank asks; rank -> the one on which it is asked.
+      rank -> the link on which this rank asks; rank -> the one on which it is asked.
 
     Raises:
       WorkerLostError: not all had connected in the time that HOROVOD_START_TIMEOUT gives.
@@ -408,8 +424,8 @@ def connect_all(star: Star) -> tuple[dict[int, Connection], dict[int, Connection
     if lost:
         raise WorkerLostError(f"{name_ranks(lost)} and rank {star.rank} did not connect; {AGAIN}")
     return (
-        {rank: Connection(link.detach()) for rank, link in asking.items() if link},
-        {rank: Connection(link.detach()) for rank, (link, _) in sorted(asked.items())},
+        {rank: link for rank, link in asking.items() if link},
+        {rank: link for rank, (link, _) in sorted(asked.items())},
     )
 
 
@@ -439,8 +455,9 @@ class AsynchronousBackend(SingleBackend):
         super().start()
         if self.world_size > 1:
             with self.collectives.losses_told():
-                self._asking, asked = connect_all(self.collectives.star)  # type: ignore[attr-defined]
-                self._served = Served(asked)
+                star: Star = self.collectives.star  # type: ignore[attr-defined]
+                self._asking, asked = connect_all(star)
+                self._served = Served(star, asked)
 
     def build(
         self,
@@ -769,8 +786,8 @@ class AveragingBackend(AsynchronousBackend):
         self._parts = [list(range(len(weights)))]
         self._own = self._served.shard = Peer(optimizer, weights)
         self._peers: dict[int, Any] = {
-            rank: RemoteShard(connection, self._dtype, sum(sizes), [])
-            for rank, connection in self._asking.items()
+            rank: RemoteShard(link, self._dtype, sum(sizes), [])
+            for rank, link in self._asking.items()
         }
         # Nobody averages with rank 0, which asks by itself, so that its answers are all numbers of parts.
         self._parts_ahead = PartsAhead(self._peers[0]) if self.rank else None

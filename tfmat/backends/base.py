@@ -19,7 +19,15 @@ from tfmat.backends.options import BackendOptions
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
-from tfmat.launch.watchdog import AGAIN, ByBroadcast, ByNote, Star, meet, start_timer
+from tfmat.launch.watchdog import (
+    AGAIN,
+    ByBroadcast,
+    ByNote,
+    ForgedMessageError,
+    Star,
+    meet,
+    start_timer,
+)
 
 # --------------------------------------------------------------------------------------------------
 # Talk between the processes of a run.
@@ -213,7 +221,7 @@ class Collectives:
         try:
             yield
         except Exception as error:
-            if self.size == 1 or not self._is_loss(error):
+            if self.size == 1 or not self._is_loss(error) or isinstance(error, ForgedMessageError):
                 raise
             time.sleep(_SECONDS_FOR_THE_WATCH)
             raise WorkerLostError(f"a worker has left; {AGAIN}") from error

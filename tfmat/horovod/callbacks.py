@@ -173,6 +173,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if not 0 <= self.root_rank < horovod.size():
             raise InputError(f"root_rank is {self.root_rank}, but there are {horovod.size()} ranks")
         self._check_lengths()
+        if self.params.get("steps") is None and horovod.size() > 1:
+            self._have_rows_sent_whole()
         self._synchronized = False
         if self.model.jit_compile:
             warnings.warn(
@@ -197,7 +199,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """InputError where ranks had different numbers of batches, which Keras may not know before, or one stopped."""
         if horovod.size() == 1:
             return
-        join()  # others that still reduce gradients get zeros from this rank
+        # Others that still reduce gradients get zeros from this rank. TensorFlow 2.21 calls an operation without
+        # inputs only once, and keeps its result; a new function is called.
+        tf.function(join, autograph=False)()
         every = horovod.allgather_object(self._batches, name="batches")
         if len(set(every)) > 1:
             raise InputError(
@@ -226,6 +230,16 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                     f"rank {rank} has learning rate {other}, but rank 0 has {every[0][1]} when it {where}; give every "
                     "rank the same callbacks (ReduceLROnPlateau, and MetricAverageCallback before it)"
                 )
+
+    def _have_rows_sent_whole(self) -> None:
+        """Where one rank may end an epoch before the others: Horovod's join adds zeros to sums, and gathers no rows."""
+        changed = False
+        for optimizer in [self.model.optimizer, *_other_optimizers(self.model)]:
+            reduction = getattr(optimizer, "_reduction", None)
+            if reduction and not reduction.sparse_as_dense:
+                reduction.sparse_as_dense = changed = True
+        if changed:
+            self.model.make_train_function(force=True)
 
     def _build_first(self, train_function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """The train function of a model without an Input: what its batches look like is known with the first."""

@@ -336,30 +336,37 @@ _HEADER = struct.Struct("<cQ")  # kind of a frame, and the bytes of its content
 _MESSAGE, _VALUE = b"m", b"v"
 # _NONCE: bytes of randomness that each side of a connection begins with.
 _NONCE = 32
-# _TAG: bytes of a frame's proof; 128 bits, which nobody guesses.
+# _TAG: bytes of a proof; 128 bits, which nobody guesses.
 _TAG = 16
-# _TAGGED: bytes of a frame that its tag is of; 0.2 ms of hashing. Hashing large arrays takes longer than sending them.
-_TAGGED = 65_536
-# _LONGEST_FROM_STRANGER: content bytes of the first frame, which is read before its proof.
-_LONGEST_FROM_STRANGER = 4096
-_LARGEST_PIECE = 1 << 20  # bytes in one call of the system
+# _PIECE: bytes in one call of the system. A piece is hashed while the one before it is on its way.
+_PIECE = 1 << 18
+# FORGED: why a link has ended; fits into "rank 1 of 2 was lost (...)".
+FORGED = (
+    "a message of it lacks the run's proof: somebody changed, repeated or made it up on the way"
+)
+
+
+class ForgedMessageError(WorkerLostError):
+    """A connection to another process of the run carried what this process did not send."""
 
 
 class Link:
     """Messages and values over one connection, each with a proof that the other side of it knows the secret.
 
     Both sides begin with a nonce, and the first message that a link receives is `["challenge"]`, once the other's nonce
-    is there. The secret and both nonces give a key for each direction. Every frame ends with a tag by that key: keyed
-    BLAKE2b (RFC 7693) of its number and contents. A frame has a wrong tag where it was heard in another connection, was
-    changed, comes a second time or out of order, or comes back to its sender. Then the link closes without reading it.
-
-    Frames are not encrypted. The tag is of a frame's length and its first 64 KB. Whoever can change packets on the way
-    can change the numbers of larger arrays, as with MPI.
+    is there. The secret and both nonces give a key for each direction. Every frame has two tags by that key, after its
+    header and at its end: keyed BLAKE2b (RFC 7693) of its number and of all its bytes so far. A frame has a wrong tag
+    where it was heard in another connection, was changed, comes a second time or out of order, or comes back to its
+    sender. Neither that frame nor what comes after it is read. Frames are not encrypted.
 
     Args:
       connection: connected; it is this link's from now on.
       secret: of the run.
       listens: whether this is the side that the other one connected to.
+
+    Attributes:
+      closed: the other side has ended the connection.
+      forged: a tag was wrong; no message comes any more.
     """
 
     def __init__(self, connection: socket.socket, secret: str, listens: bool):
@@ -371,10 +378,14 @@ class Link:
         self._keys: tuple[bytes, bytes] | None = None
         self._num_sent = self._num_received = 0
         self._received = bytearray()
+        # How many of these bytes are in the digest of the frame that they begin with.
+        self._hashed = 0
         self._messages: list[list[Any]] = []
-        self._unsent: collections.deque[memoryview] = collections.deque([memoryview(self._nonce)])
+        # Pieces of each frame that is not sent yet; the first piece may have been sent in part.
+        self._unsent: collections.deque[Iterator[memoryview]] = collections.deque()
+        self._piece = memoryview(self._nonce)
         self._sending = threading.Lock()
-        self.closed = False
+        self.closed = self.forged = False
         self.flush()
 
     def fileno(self) -> int:
@@ -392,6 +403,7 @@ class Link:
         except OSError:
             with self._sending:
                 self._unsent.clear()
+                self._piece = memoryview(b"")
 
     def send_bytes(self, *parts: bytes | memoryview) -> None:
         """Sends a value, which comes as `["bytes", data]`; waits while the other side does not read.
@@ -413,33 +425,53 @@ class Link:
         except OSError:
             return True
 
+    def receive_bytes(self) -> bytes:
+        """The next value; waits for it, with other messages left out.
+
+        Raises:
+          ForgedMessageError: it has a wrong tag.
+          EOFError: the connection has ended.
+        """
+        found = wait_for(self, lambda message: message[0] == "bytes", math.inf)
+        if found is not None:
+            data: bytes = found[1]
+            return data
+        if self.forged:
+            raise ForgedMessageError(f"{FORGED}; {AGAIN}")
+        raise EOFError
+
     def _send(self, kind: bytes = b"", *parts: bytes | memoryview) -> bool:
         """Queues a frame, if one is given, and sends what goes; whether that was everything. Any thread may call it."""
         with self._sending:
             if kind:
                 assert self._keys, "a link sends after the challenge"
-                header = _HEADER.pack(kind, sum(len(part) for part in parts))
-                frame = (header, *parts, _tag(self._keys[0], self._num_sent, header, *parts))
+                length = sum(len(part) for part in parts)
+                digest = _digest(self._keys[0], self._num_sent)
+                frame = _frame(digest, _HEADER.pack(kind, length), parts)
+                self._unsent.append(
+                    frame if length > _PIECE else iter([memoryview(b"".join(frame))])
+                )
                 self._num_sent += 1
-                small = sum(len(part) for part in frame) <= _LARGEST_PIECE
-                self._unsent.extend(map(memoryview, [b"".join(frame)] if small else frame))
             try:
-                while self._unsent:
-                    sent = self._connection.send(self._unsent[0][:_LARGEST_PIECE])
-                    self._unsent[0] = self._unsent[0][sent:]
-                    if not self._unsent[0]:
+                while self._piece or self._unsent:
+                    if self._piece:
+                        self._piece = self._piece[self._connection.send(self._piece) :]
+                    elif (piece := next(self._unsent[0], None)) is not None:
+                        self._piece = piece
+                    else:
                         self._unsent.popleft()
             except BlockingIOError:
                 return False
         return True
 
     def receive(self) -> list[list[Any]]:
-        """The messages that have come; `closed` says afterwards whether more can come. Does not wait."""
+        """The messages that have come; `closed` and `forged` say whether more can come. Does not wait."""
         try:
-            data = b"" if self.closed else self._connection.recv(_LARGEST_PIECE)
+            data = b"" if self.closed else self._connection.recv(_PIECE)
             self.closed = not data
-            self._received += data
-            self._take_apart()
+            if not self.forged:
+                self._received += data
+                self._take_apart()
         except BlockingIOError:
             pass
         except OSError:
@@ -453,21 +485,31 @@ class Link:
             if len(self._received) < _NONCE:
                 return
             self._keys = self._agree(self._cut(_NONCE))
+            self._digest = _digest(self._keys[1], 0)
             self._messages.append(["challenge"])
-        while len(self._received) >= _HEADER.size:
-            kind, length = _HEADER.unpack_from(self._received)
-            end = _HEADER.size + length
-            if length > _LONGEST_FROM_STRANGER and not self._num_received:
-                self._refuse()
-            elif len(self._received) < end + _TAG:
+        while len(self._received) >= _HEADER.size + _TAG:
+            if not self._hashed and not self._proves(_HEADER.size):
                 return
-            elif not self._is_genuine(end):
-                self._refuse()
-            else:
-                self._num_received += 1
-                # A slice of it all would copy a large value twice.
-                _, content, _ = map(self._cut, (_HEADER.size, length, _TAG))
-                self._messages.append(["bytes", content] if kind == _VALUE else json.loads(content))
+            kind, length = _HEADER.unpack_from(self._received)
+            if not self._proves(_HEADER.size + _TAG + length):
+                return
+            self._num_received += 1
+            self._hashed, self._digest = 0, _digest(self._keys[1], self._num_received)
+            # A slice of it all would copy a large value twice.
+            _, content, _ = map(self._cut, (_HEADER.size + _TAG, length, _TAG))
+            self._messages.append(["bytes", content] if kind == _VALUE else json.loads(content))
+
+    def _proves(self, end: int) -> bool:
+        """Whether a frame's bytes up to `end` have come, with the right tag after them."""
+        with memoryview(self._received) as view:
+            self._digest.update(view[self._hashed : end])
+            self._hashed = min(len(view), end)
+            if len(view) < end + _TAG:
+                return False
+            self._hashed += _TAG
+            genuine = hmac.compare_digest(self._digest.digest(), view[end : end + _TAG])
+        self.forged = not genuine
+        return genuine
 
     def _agree(self, theirs: bytes) -> tuple[bytes, bytes]:
         """The keys for what this side sends, and for what it receives."""
@@ -480,17 +522,6 @@ class Link:
         ]
         mine, other = keys if self._listens else reversed(keys)
         return mine, other
-
-    def _is_genuine(self, end: int) -> bool:
-        assert self._keys
-        with memoryview(self._received) as view:
-            expected = _tag(self._keys[1], self._num_received, view[:end])
-            return hmac.compare_digest(expected, view[end : end + _TAG])
-
-    def _refuse(self) -> None:
-        """Somebody else said that; nothing after it is looked at."""
-        self._received.clear()
-        self.closed = True
 
     def _cut(self, length: int) -> bytes:
         data = bytes(memoryview(self._received)[:length])
@@ -506,23 +537,27 @@ class Link:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
-    def detach(self) -> int:
-        """The descriptor of the connection, for another user of it, who waits in its calls; the link is closed."""
-        self.closed = True
-        self._connection.setblocking(True)
-        return self._connection.detach()
-
     def close(self) -> None:
         self.closed = True
         self._connection.close()
 
 
-def _tag(key: bytes, number: int, *parts: bytes | memoryview) -> bytes:
-    digest, left = hashlib.blake2b(number.to_bytes(8), key=key, digest_size=_TAG), _TAGGED
+def _digest(key: bytes, number: int) -> hashlib.blake2b:
+    """Of a frame, before its first byte."""
+    return hashlib.blake2b(number.to_bytes(8), key=key, digest_size=_TAG)
+
+
+def _frame(
+    digest: hashlib.blake2b, header: bytes, parts: Sequence[bytes | memoryview]
+) -> Iterator[memoryview]:
+    """A frame in pieces, each hashed when it is wanted."""
+    digest.update(header)
+    yield memoryview(header + digest.digest())
     for part in parts:
-        digest.update(part[:left])
-        left -= min(left, len(part))
-    return digest.digest()
+        for start in range(0, len(part), _PIECE):
+            digest.update(piece := memoryview(part)[start : start + _PIECE])
+            yield piece
+    yield memoryview(digest.digest())
 
 
 def wait_for(link: Link, wanted: Callable[[list[Any]], bool], deadline: float) -> list[Any] | None:
@@ -536,9 +571,9 @@ def wait_for(link: Link, wanted: Callable[[list[Any]], bool], deadline: float) -
                     link.put_back(messages[number + 1 :])
                     return message
             left = deadline - time.monotonic()
-            if link.closed or left <= 0:
+            if link.closed or link.forged or left <= 0:
                 return None
-            selector.select(left)
+            selector.select(None if left == math.inf else left)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -607,6 +642,7 @@ def accept(
     listener.setblocking(False)
     members: dict[int, tuple[Link, str]] = {}
     strangers: dict[Link, tuple[str, float]] = {}  # the oldest first: address, and until when
+    forged: collections.Counter[str] = collections.Counter()
     with selectors.DefaultSelector() as selector:
 
         def part_from(link: Link) -> None:
@@ -645,7 +681,8 @@ def accept(
                                 members[rank][0].close()
                             members[rank] = (link, host)
                             link.send("welcome")
-                if link.closed and link in strangers:
+                if (link.closed or link.forged) and link in strangers:
+                    forged[strangers[link][0]] += link.forged
                     part_from(link)
                     link.close()
             now = time.monotonic()
@@ -654,6 +691,12 @@ def accept(
                 link.close()
     for link in strangers:
         link.close()
+    if count := forged.total():
+        addresses = ", ".join(address for address, times in forged.items() if times)
+        write_line(
+            f"tfmat: port {place.port} refused {count} connection{'s' if count > 1 else ''} that did not know this "
+            f"run's secret, from {addresses}\n"
+        )
     return members
 
 
@@ -765,6 +808,8 @@ class Star(threading.Thread):
         self._selector.register(self._alarm, selectors.EVENT_READ)
         for other, link in links.items():
             self._selector.register(link, selectors.EVENT_READ, other)
+        # Why nothing comes from a process any more.
+        self._ends: dict[int, str] = {}
         self._leaving = False
         self._failure: Failure | None = None
         # Set when the end of this process is near, and who speaks is known.
@@ -926,8 +971,12 @@ class Star(threading.Thread):
                     self._hear(other, message, now)
             if other not in self._links:
                 return
+        if link.forged and other not in self._ends:  # it stays open, for the verdict
+            self._ends[other] = FORGED
+            self._values[other].put(None)
         if link.closed:
             self._drop(other)
+        if other in self._ends:
             self._lost(other)
 
     def _drop(self, other: int) -> None:
@@ -935,6 +984,7 @@ class Star(threading.Thread):
         link = self._links.pop(other)
         self._selector.unregister(link)
         link.close()
+        self._ends.setdefault(other, "its process ended")
         self._values[other].put(None)
 
     def _state(self, now: float) -> list[Any]:
@@ -959,7 +1009,7 @@ class Star(threading.Thread):
         raise NotImplementedError
 
     def _lost(self, other: int) -> None:
-        """Takes in that a connection was closed."""
+        """Takes in that nothing comes from a process any more."""
 
     def _beat(self, now: float) -> None:
         """Says what this rank does."""
@@ -1046,7 +1096,7 @@ class Worker(Star):
     def _lost(self, other: int) -> None:
         self._answered.set()
         if self._watches:
-            self._give_up("its process ended")
+            self._give_up(self._ends[0])
 
     def _beat(self, now: float) -> None:
         for link in self._links.values():
@@ -1171,8 +1221,8 @@ class Rank0(Star):
         for rank, member in self._members.items():
             if member.left:
                 continue
-            if self._watches and rank and rank not in self._links:
-                self._suspect(Evidence("dead", (rank,), "its process ended"), now)
+            if self._watches and rank in self._ends:
+                self._suspect(Evidence("dead", (rank,), self._ends[rank]), now)
             if now - member.heard > self._timeout:
                 text = f"no heartbeat for {self._timeout:g} s"
                 self._suspect(Evidence("silent", (rank,), text), now)

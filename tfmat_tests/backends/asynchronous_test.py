@@ -1,8 +1,10 @@
 """Asynchronous training and quorums, by real processes, against Keras's own loop and against NumPy."""
 
 import concurrent.futures
+import queue
 import socket
 import time
+from unittest import mock
 
 import keras
 import numpy as np
@@ -13,7 +15,7 @@ from tfmat.backends.asynchronous import Shard, divide
 from tfmat.data.order import ExampleOrder
 from tfmat.launch import watchdog
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import ByNote, meet
+from tfmat.launch.watchdog import ByNote, Link, meet, wait_for
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import (
     BATCH,
@@ -129,7 +131,7 @@ def test_a_silent_stranger_keeps_nobody_from_connecting(monkeypatch, tmp_path):
         star = meet(processes, ByNote(processes, ""), time.monotonic() + 30)
         asking, asked = asynchronous.connect_all(star)
         asking[1 - rank].send_bytes(b"question")
-        said = asked[1 - rank].recv_bytes()
+        said = asked[1 - rank].receive_bytes()
         for connection in (*asking.values(), *asked.values()):
             connection.close()
         star.close()
@@ -141,6 +143,29 @@ def test_a_silent_stranger_keeps_nobody_from_connecting(monkeypatch, tmp_path):
         assert list(pool.map(join, range(2), timeout=60)) == [b"question"] * 2
     for stranger in strangers:
         stranger.close()
+
+
+def test_a_gradient_that_comes_twice_ends_the_run():
+    """Somebody on the way sends a worker's gradient again: the server takes it once, and says what happened."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        worker = Link(socket.create_connection(server.getsockname()), "secret", listens=False)
+        link = Link(server.accept()[0], "secret", listens=True)
+    for end in (worker, link):
+        assert wait_for(end, lambda message: True, time.monotonic() + 10) == ["challenge"]
+    star, told = mock.Mock(), queue.SimpleQueue()
+    star.fail = told.put
+    served = asynchronous.Served(star, {1: link})
+    served.shard = shard(keras.optimizers.SGD(0.5))
+    connection = worker._connection
+    worker._connection = mock.Mock(fileno=connection.fileno)
+    worker._connection.send = lambda data: connection.send(data) and connection.send(data)
+    remote = asynchronous.RemoteShard(worker, served.shard.dtype, 3, [])
+    remote.push(0, 1, 1, np.ones(3))
+    assert isinstance(told.get(timeout=10), watchdog.ForgedMessageError)
+    np.testing.assert_array_equal(served.shard.fetch(1)[1], [0.5, 1.5, 2.5])
+    assert served.shard.figures.updates == 1
+    for end in (worker, link):
+        end.close()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pickle
+import re
 import socket
 import threading
 import time
@@ -25,6 +26,7 @@ from tfmat.launch.watchdog import (
     AGAIN,
     ByNote,
     Evidence,
+    ForgedMessageError,
     Link,
     Member,
     Place,
@@ -166,7 +168,7 @@ def dial(place: Place) -> socket.socket:
     return socket.create_connection(("127.0.0.1", place.port), timeout=10)
 
 
-def test_only_ranks_with_the_token_are_let_in() -> None:
+def test_only_ranks_with_the_token_are_let_in(capfd: pytest.CaptureFixture[str]) -> None:
     """One that connects is silent, one talks nonsense, one has another token, one is of the run."""
     with accepting(2, 10.0) as (place, found), dial(place), dial(place) as nonsense:
         nonsense.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -175,6 +177,8 @@ def test_only_ranks_with_the_token_are_let_in() -> None:
         assert {rank: host for rank, (_, host) in found.result().items()} == {
             1: socket.gethostname()
         }
+    (line,) = capfd.readouterr().err.splitlines()
+    assert re.search(r"refused \d connections? that did not know .* from 127\.0\.0\.1$", line)
 
 
 class Overheard:
@@ -254,7 +258,7 @@ def test_a_server_without_the_token_is_not_believed() -> None:
             told = pool.submit(watchdog._introduce, link, 1, time.monotonic() + 5)
             for _ in ("challenge", "hello"):
                 connection.sendall(connection.recv(1000))
-            assert not told.result() and link.closed
+            assert not told.result() and link.forged
         link.close()
 
 
@@ -310,32 +314,44 @@ def test_values_of_many_bytes_come_between_the_lines() -> None:
     )
 
 
+def changed(frame: bytes, place: int) -> bytes:
+    return frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]
+
+
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda frames: [frames[0], frames[0]],  # a second time
-        lambda frames: [frames[0], frames[2]],  # one is missing
-        lambda frames: [frames[0], frames[1].replace(b"1", b"9")],
-        lambda frames: [frames[0], b"m" + b"\xff" * 8],
+        lambda first, value, last: [first, first],  # a second time
+        lambda first, value, last: [first, last],  # one is missing
+        lambda first, value, last: [first, changed(value, 700_000)],
+        lambda first, value, last: [first, changed(value, len(value) - 1)],
+        lambda first, value, last: [first, changed(value, 7)],  # a length for which one would wait
+        lambda first, value, last: [first, b"m" + b"\xff" * 30],
     ],
 )
-def test_what_was_not_sent_so_ends_the_connection(forge: Callable) -> None:
+def test_what_was_not_sent_so_is_not_read(forge: Callable) -> None:
     """Messages of a link go through somebody who repeats, leaves out or changes one."""
     here, there = pair()
-    frames: list[bytes] = []
     connection, here._connection = here._connection, mock.Mock()
-
-    def kept(data: bytes) -> int:
-        frames.append(bytes(data))
-        return len(data)
-
-    here._connection.send = kept
-    for number in range(3):
-        here.send("state", number)
-    for frame in forge(frames):
-        connection.sendall(frame)
-    connection.close()
-    assert receive_all(there) == [["state", 0]]
+    frames = []
+    for send in (
+        lambda: here.send("state", 0),
+        lambda: here._send(b"v", bytes(800_000)),
+        lambda: here.send("state", 2),
+    ):
+        heard: list[bytes] = []
+        here._connection.send = lambda data, heard=heard: heard.append(bytes(data)) or len(data)
+        send()
+        frames.append(b"".join(heard))
+    connection.setblocking(True)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(connection.sendall, b"".join(forge(*frames))).add_done_callback(
+            lambda sent: connection.close()
+        )
+        assert receive_all(there) == [["state", 0]]
+    assert there.forged
+    with pytest.raises(ForgedMessageError):
+        there.receive_bytes()
     there.close()
 
 
