@@ -283,6 +283,26 @@ def test_the_reference_is_complete(site):
     assert [name for name in OPTIONS if f"<code>{name}</code>" not in keys] == []
 
 
+def test_gallery_shows_what_its_programs_print(site):
+    shown = {
+        path.stem: (site / "gallery" / f"{path.stem}.html").read_text("utf-8")
+        for path in (DOCS / "gallery").glob("*.py")
+    }
+    assert (
+        "*PLASTIC" in shown["tension_to_card"]
+        and "tension_to_card_1.png" in shown["tension_to_card"]
+    )
+    assert "*HYPERELASTIC, MOONEY-RIVLIN" in shown["rubber"] and "rubber_1.png" in shown["rubber"]
+    assert re.search("status: (corrected|resampled|chains)", shown["posterior"])
+    losses = re.findall(r"(?:one device|two devices): loss ([\d.]+)", shown["your_own_fit"])
+    assert len(losses) == 2 and float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-3)
+    if importlib.util.find_spec("horovod"):
+        weights = re.findall(
+            r"process \d of 2: loss [\d.]+, weights ([\d.-]+)", shown["your_own_fit"]
+        )
+        assert len(weights) == 2 and weights[0] == weights[1]
+
+
 def test_pages_fit_and_ask_nobody(site, browser):
     """No page is wider than a desk's window or a telephone's, and none asks for what does not lie beside it."""
     wide = []

@@ -4,13 +4,22 @@ MkDocs calls `on_page_markdown` for every page; `<!-- generated: NAME -->` in it
 """
 
 import collections
+import concurrent.futures
 import dataclasses
 import itertools
+import os
 import pathlib
 import re
+import subprocess
+import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
 
 import tfmat
 from tfmat.backends.options import BackendOptions
@@ -34,8 +43,33 @@ FURTHER_NAMES = {
 }  # fmt: skip
 
 
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages of the gallery, whose programs run now, two at a time."""
+    scripts = sorted((PROJECT / "docs" / "gallery").glob("*.py"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+
+        def run(script: pathlib.Path) -> None:
+            place = folder / "work" / script.stem  # what the program writes
+            place.mkdir(parents=True)
+            command = [sys.executable, PROJECT / "tools" / "gallery.py", script, folder]
+            environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+            done = subprocess.run(
+                command, cwd=place, env=environment, capture_output=True, text=True
+            )
+            if done.returncode:
+                raise PluginError(f"{script.name} failed:\n{done.stderr[-3000:]}")
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(run, scripts))
+        for path in folder.glob("*.*"):
+            files.append(File.generated(config, f"gallery/{path.name}", content=path.read_bytes()))
+    return files
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The page's text with its generated parts."""
+    """The page's text with its generated parts; a link to a program of the gallery leads to its page."""
+    markdown = re.sub(r"\]\((gallery/\w+)\.py\)", r"](\1.md)", markdown)
     return re.sub(r"<!-- generated: (\w+) -->", lambda found: PARTS[found[1]](), markdown)
 
 
