@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import functools
 import pathlib
+import re
 import shutil
 import tempfile
 import traceback
@@ -342,6 +343,25 @@ _CHOICES: dict[str, dict[str, str]] = {
         "decimal": ["point", "comma"],
     }.items()
 }
+# _SIZES: numbers that a file may need; _ELSEWHERE: what else on the page does what a flag does.
+_SIZES = {"area": "area [mm²]", "gauge_length": "gauge length [mm]"}
+_ELSEWHERE = {"fix": "known values", "law": "Laws", "pool": "Compare and pool", "json": "JSON"}
+
+
+def in_menu_words(text: str) -> str:
+    """A warning or an error with the words of the page's menus in the place of the command's flags."""
+
+    def word(flag: re.Match[str]) -> str:
+        menu = (_NAMES | _SIZES | _ELSEWHERE).get(flag["name"])
+        if menu is None:
+            return f"the command's {flag[0]}"
+        # A value in capitals stands for the user's own.
+        value = "" if not flag["value"] or flag["value"].isupper() else f": {flag['value']}"
+        return f"“{menu}{value}”"
+
+    return re.sub(r"--(?P<name>[a-z_]+)(?:=(?P<value>[^\s,;)]+))?", word, text)
+
+
 # One fit at a time for all pages: two would only wait for each other's processors.
 _turn = asyncio.Lock()
 
@@ -465,7 +485,7 @@ class Page:
                     (text for (of, _), text in self.work.errors.items() if of == name), ""
                 )
                 if wrong:
-                    self.ui.label(wrong).classes("text-red-700 text-sm break-words")
+                    self.ui.label(in_menu_words(wrong)).classes("text-red-700 text-sm break-words")
                 if not self.work.kind.takes_one_file:
                     self._test_of(file)
                 if file.columns:
@@ -500,7 +520,7 @@ class Page:
                     label=label,
                     on_change=lambda e, option=option: given.update({option: e.value}),
                 ).classes("w-full").props("dense options-dense")
-            for option, label in (("area", "area [mm²]"), ("gauge_length", "gauge length [mm]")):
+            for option, label in _SIZES.items():
                 ui.number(
                     label,
                     value=given.get(option),
@@ -673,12 +693,7 @@ class Page:
         self._table(titles, [_row_of(name, value) for name, value in answer.parameters.items()])
         said = ["; ".join(filter(None, (each.text, each.advice))) for each in answer.warnings]
         for text in said:
-            self.ui.label(f"⚠ {text}").classes("text-amber-800 text-sm break-words")
-        if "--" in "".join(said):
-            self.ui.label(
-                "Names such as --stress_unit are flags of the command; here the menus under Columns and units, and "
-                "the known values, say the same."
-            ).classes("text-xs text-slate-500")
+            self.ui.label(f"⚠ {in_menu_words(text)}").classes("text-amber-800 text-sm break-words")
 
     def _table(self, titles: Mapping[str, str], rows: list[dict[str, Any]]) -> Any:
         columns = [

@@ -142,6 +142,21 @@ def test_a_defect_at_one_file_is_told_beside_it(capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "say --stress_unit=kip or give it (--fix)",
+            "say “unit of the stress or load: kip” or give it (“known values”)",
+        ),
+        ("--area=MM2; --window=,0.02", "“area [mm²]”; the command's --window=,0.02"),
+        ("identify with --law=ludwik", "identify with “Laws: ludwik”"),
+    ],
+)
+def test_flags_in_warnings_become_the_words_of_the_menus(said, shown):
+    assert module.in_menu_words(said) == shown
+
+
 @pytest.mark.parametrize("name", ["../../a.csv", "/etc/a.csv", "C:\\lab\\a.csv", "a.csv"])
 def test_names_from_a_browser_stay_in_the_folder(work, name):
     assert work.place(name) == work.folder / "a.csv"
