@@ -1,6 +1,7 @@
 """The config of a run: its keys and their types, what is allowed, lengths in steps or epochs, files and overrides."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import numbers
@@ -193,6 +194,8 @@ class EpochPlan:
 
 # Examples are divided over the axis of this name; dense layers, by default, over the other.
 BATCH, MODEL = "batch", "model"
+# The network is divided into pipeline stages over the axis of this name.
+STAGE = "stage"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -467,6 +470,12 @@ _KIND_OF = {
 }
 # More falls of a step schedule than these leave no rate.
 _MOST_FALLS = 100
+# With momentum and fewer steps between meetings the outer optimizer diverged: val_loss thirty times higher after four.
+_FEWEST_STEPS_FOR_MOMENTUM = 16
+# Up to so many, a short and persistent outer step ends nearest to exact sums; beyond, a whole and less persistent one.
+# Measured with 16 and with 50 (docs/slow_networks.md).
+_MOST_STEPS_FOR_LARGE_MOMENTUM = 25
+_MICRO_BATCHES_PER_STAGE = 4
 
 ACTIVATIONS = (
     "relu",
@@ -558,6 +567,45 @@ class Parallelism(_Section):
     accumulate: int = key(1, "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive)
     offload: str = key("none", "single, horovod, mpi: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots"))
     offload_dir: str | None = key(None, "folder of that file, on a fast disk of the machine (none: the run's folder)")
+
+    def __post_init__(self) -> None:
+        """InputError where outer momentum would diverge, or meetings overlap with no local steps."""
+        super().__post_init__()
+        if self.overlap_meetings and self.local_steps == 1:
+            raise InputError(
+                "overlap_meetings needs steps between two meetings; give local_steps=16, or leave it out"
+            )
+        if self.outer_momentum and 1 < self.local_steps < _FEWEST_STEPS_FOR_MOMENTUM:
+            raise InputError(
+                f"outer_momentum={self.outer_momentum:g} with local_steps={self.local_steps} diverges; give at least "
+                f"{_FEWEST_STEPS_FOR_MOMENTUM} local steps, or leave outer_momentum out"
+            )
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether the network is divided into pipeline stages."""
+        return self.mesh.size(STAGE) > 1
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches of a step: those asked for, or four for each stage."""
+        return self.micro_batches or _MICRO_BATCHES_PER_STAGE * self.mesh.size(STAGE)
+
+    @property
+    def outer_step(self) -> tuple[float, float]:
+        """Learning rate and momentum of the step at a meeting.
+
+        Where neither is given they follow the number of local steps: 1 and 0 (plain averaging) below 16, 0.7 and 0.9 up
+        to 25, or 0.5 and 0.8 with `overlap_meetings`, 1 and 0.5 beyond.
+        """
+        rate, momentum = self.outer_learning_rate, self.outer_momentum
+        several = self.local_steps >= _FEWEST_STEPS_FOR_MOMENTUM
+        few = several and self.local_steps <= _MOST_STEPS_FOR_LARGE_MOMENTUM
+        if few and rate is None and momentum is None:
+            return (0.5, 0.8) if self.overlap_meetings else (0.7, 0.9)
+        if momentum is None:
+            momentum = 0.5 if several else 0.0
+        return 1.0 if rate is None else rate, momentum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -705,6 +753,21 @@ class Settings(_Section):
     ranges: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     test_ranges: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def with_keys(cls, **keys: Any) -> "Settings":
+        """Settings with some keys of how steps are computed: those of `Parallelism`, `recompute`, and keys at the top.
+
+        `mesh` and `layouts` may be text, as in a config.
+        """
+        parallel = {key: keys.pop(key) for key in list(keys) if hasattr(Parallelism, key)}
+        model = {key: keys.pop(key) for key in ("recompute",) if key in keys}
+        return cls(parallel=Parallelism(**parallel), model=ModelSection(**model), **keys)
+
+    def value(self, key: str) -> Any:
+        """The value of a key of the config, by its dotted name; AttributeError where there is none."""
+        section = self.parallel if hasattr(Parallelism, key) else self
+        return functools.reduce(getattr, key.split("."), section)
 
     def epochs(self, num_examples: int) -> EpochPlan:
         """Batches and steps of each epoch over so many examples."""

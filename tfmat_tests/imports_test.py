@@ -62,7 +62,6 @@ NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "records",
 # Modules of other rooms that check what is asked for, or watch those that work, before or without TensorFlow.
 LIGHT = {
     *(
-        "tfmat.backends.options",
         "tfmat.backends.layouts",
         "tfmat.data.dataset",
         "tfmat.identification.api",

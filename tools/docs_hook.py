@@ -5,7 +5,6 @@ MkDocs calls `on_page_markdown` for every page; `<!-- generated: NAME -->` in it
 
 import collections
 import concurrent.futures
-import dataclasses
 import itertools
 import os
 import pathlib
@@ -22,11 +21,11 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 import tfmat
-from tfmat.backends.options import BackendOptions
 from tfmat.backends.registry import BACKENDS, EXTRAS, Asked, Extra, check
 from tfmat.cli.main import COMMANDS, find_command
-from tfmat.config import OPTIONS, MeshShape, Option
+from tfmat.config import OPTIONS, Option, Parallelism, Settings
 from tfmat.errors import InputError
+from tfmat.launch.processes import Processes
 from tfmat.materials import DEFAULT_LAW, LAWS, Law, Parameter
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -154,12 +153,12 @@ def what_works_where() -> str:
 def _is_refused(backend: str, *extras: Extra) -> bool:
     """Whether two processes cannot have these extras."""
     keys = {extra.key: extra.example for extra in extras}
-    options = {key: value for key, value in keys.items() if hasattr(BackendOptions, key)}
+    options = {key: value for key, value in keys.items() if hasattr(Parallelism, key)}
     if keys.pop("pipeline stages", False):
-        options["mesh"] = MeshShape.parse("stage:2")
-    processes = dataclasses.replace(BackendOptions().processes, size=2, local_size=2)
+        options["mesh"] = "stage:2"
+    processes = Processes(size=2, local_size=2)
     try:
-        check(Asked(backend, BackendOptions(processes=processes, **options), keys))
+        check(Asked(backend, Settings.with_keys(**options), processes, keys))
     except InputError:
         return True
     return False
@@ -167,10 +166,9 @@ def _is_refused(backend: str, *extras: Extra) -> bool:
 
 def _shown(extra: Extra) -> str:
     """As a user asks for it."""
-    if extra.key not in OPTIONS and not hasattr(BackendOptions, extra.key):
+    if extra.key not in OPTIONS:
         return extra.key
-    key = next(name for name in OPTIONS if name == extra.key or name.endswith(f".{extra.key}"))
-    return f"`{key}={str(extra.example).lower()}`"
+    return f"`{extra.key}={str(extra.example).lower()}`"
 
 
 def laws() -> str:

@@ -18,9 +18,8 @@ import tensorflow as tf
 from tfmat.backends.base import Metric, PerExample, StarCollectives
 from tfmat.backends.exchange import Exchange, flatten, reduce_flat, unflatten
 from tfmat.backends.layouts import slot_owners
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.single import Parts, SingleBackend, collectives_of
-from tfmat.backends.step import Batch, assign_all, check_whole_batch, compiled, row_spec
+from tfmat.backends.single import SingleBackend
+from tfmat.backends.step import Batch, Step, assign_all, check_whole_batch, compiled, row_spec
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.runtime import START_TIMEOUT, seconds_setting
 from tfmat.launch.watchdog import (
@@ -111,9 +110,6 @@ class PartsAhead:
 class ServedCollectives(StarCollectives):
     """Collectives by the house's own link, with sums in a graph."""
 
-    def __init__(self, options: BackendOptions):
-        super().__init__(options.processes, options.folder)
-
     def check_build(self, jit_compile: bool) -> None:
         if self._star is None:
             raise InputError(
@@ -121,16 +117,16 @@ class ServedCollectives(StarCollectives):
                 "with make_backend('asynchronous') as backend:"
             )
 
-    def reduce(self, tensors: list[Any]) -> list[Any]:
-        """See Collectives.reduce: summed in the order of the ranks."""
+    def _sum(self, tensors: list[Any]) -> list[Any]:
+        """See Collectives.sum: summed in the order of the ranks."""
 
         def total(flat: tf.Tensor) -> tf.Tensor:
-            summed = tf.numpy_function(lambda mine: self._sum(mine), [flat], flat.dtype)
+            summed = tf.numpy_function(lambda mine: self._total(mine), [flat], flat.dtype)
             return tf.ensure_shape(summed, flat.shape)
 
         return reduce_flat(tensors, total)
 
-    def _sum(self, mine: np.ndarray) -> np.ndarray:
+    def _total(self, mine: np.ndarray) -> np.ndarray:
         with self.losses_told():
             total: np.ndarray = self.star.gather(
                 mine, lambda ranks: np.sum(ranks, axis=0, dtype=mine.dtype)
@@ -442,13 +438,8 @@ def connect_all(star: Star) -> tuple[dict[int, Link], dict[int, Link]]:
 class AsynchronousBackend(SingleBackend):
     """The single backend on each of a launcher's processes, with the optimizer's steps made by servers."""
 
-    name = "asynchronous"
     # The type that `_figures_of_call` returns; from other ranks it comes as a plain tuple.
     _kind_of_figures: type[tuple[Any, ...]] = Figures
-
-    def __init__(self, options: BackendOptions | None = None):
-        options = options or BackendOptions()
-        super().__init__(options, collectives_of(ServedCollectives, options))
 
     def start(self) -> None:
         """See Backend.start: connects every rank with every other one, too."""
@@ -476,11 +467,10 @@ class AsynchronousBackend(SingleBackend):
             self._make_shards(model, optimizer)
             self.collectives.barrier()  # nobody asks before all serve
 
-    def _parts_of_step(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Parts:
-        """See SingleBackend._parts_of_step: a worker's gradients are its own."""
-        parts = super()._parts_of_step(model, optimizer)
-        parts.exchange = Exchange()
-        return parts
+    def _add_extras(self, step: Step) -> None:
+        """See SingleBackend._add_extras: a worker's gradients are its own."""
+        super()._add_extras(step)
+        step.exchange = Exchange()
 
     def _make_shards(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         weights = model.trainable_variables
@@ -797,11 +787,18 @@ class AveragingBackend(AsynchronousBackend):
         self._partners = [rank for rank in self._peers if rank % 2] if asks else []
         self._under_way: concurrent.futures.Future[None] | None = None
 
-    def _parts_of_step(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Parts:
-        """See SingleBackend._parts_of_step: slots stay each worker's own."""
-        parts = super()._parts_of_step(model, optimizer)
-        parts.slots_differ = self.world_size > 1
-        return parts
+    def _add_extras(self, step: Step) -> None:
+        """See SingleBackend._add_extras: slots stay each worker's own."""
+        super()._add_extras(step)
+        step.slots_differ = self.world_size > 1
+
+    def sharing(self, global_batch_size: int) -> str:
+        steps = self.options.local_steps
+        every = f" every {steps} steps" if steps > 1 else ""
+        return (
+            f"{self.world_size} workers take turns at parts of each batch of {global_batch_size}, and average their "
+            f"weights two by two{every}"
+        )
 
     def training_columns(self, global_batch_size: int) -> slice:
         self.columns(global_batch_size)  # refuses a batch that has no part for each
@@ -893,7 +890,7 @@ class AveragingBackend(AsynchronousBackend):
         self.collectives.barrier()  # nobody asks any more
         own, workers = self._own, self.world_size
         _, flat = own.fetch(0)
-        (total,) = self.collectives.reduce([tf.constant(flat)])
+        (total,) = self.collectives.sum([tf.constant(flat)])
         mean = total.numpy() / workers
         own.sent += flat.nbytes * (1 if self.rank else workers - 1)
         distance = float(np.sum((flat - mean) ** 2) / max(np.sum(mean**2), 1e-300))
@@ -905,9 +902,8 @@ class AveragingBackend(AsynchronousBackend):
         variables.slots[0].assign_add(num_steps)
 
 
-def instead_of(backend: AsynchronousBackend) -> AveragingBackend:
-    """Workers that average, over the processes of another backend."""
-    return AveragingBackend(backend.options)
+# With `averaging` the registry takes it for the backend of this name.
+instead_of = AveragingBackend
 
 
 def _in_background(call: Callable[[], None]) -> "concurrent.futures.Future[None]":

@@ -7,6 +7,7 @@ A backend knows nothing of curves; training knows nothing of parallelism. A new 
 import abc
 import contextlib
 import dataclasses
+import itertools
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.backends.options import BackendOptions
+from tfmat.config import Settings
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
-from tfmat.launch.processes import Processes
+from tfmat.launch.processes import Processes, find_processes
 from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
 from tfmat.launch.watchdog import (
     AGAIN,
@@ -74,6 +75,11 @@ class Collectives:
       clock: this process's against rank 0's, after `compare_clocks`.
       messages: from one rank to another, after `connect`.
       divides: whether `divide` will be called; set before `start`.
+      most_bytes: in one sum, see `in_buckets`; None: all tensors in one.
+      bytes: that one rank sends in the graph that is being made, counted as a ring does it, in which no byte goes twice
+        (Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms). A sum over R ranks has each send
+        2 (R - 1) / R times its tensors. A sum of which each keeps a part has it send (R - 1) / R times, a collection
+        R - 1 times.
     """
 
     rank: int = 0
@@ -81,6 +87,8 @@ class Collectives:
     clock = ClockOffset(0.0, 0.0)
     messages: Messages
     divides: bool = False
+    most_bytes: float | None = None
+    bytes: float = 0.0
     # Errors that all processes raise at the same step: each ends by itself, and rank 0 says why.
     alike: ClassVar[tuple[type[BaseException], ...]] = (Interrupted, DivergedError)
 
@@ -153,23 +161,52 @@ class Collectives:
         """Returns when all ranks have come."""
         self.maximum(0)
 
-    def begin_graph(self, name: str) -> None:
-        """Prepares for the tracing of a graph with `reduce` in it, which has the same name on every rank."""
+    def begin_graph(self, name: str, stamp: Callable[[Any], Any] | None = None) -> None:
+        """Begins the tracing of a graph with sums in it, which has the same name on every rank.
 
-    def reduce(self, tensors: list[Any]) -> list[Any]:
+        Args:
+          name: of the graph.
+          stamp: has each exchange in it note its times.
+        """
+        self.bytes, self._stamp = 0.0, stamp
+
+    def sum(self, tensors: list[Any]) -> list[Any]:
         """The sums over the ranks of tensors of any shapes and types, in a graph."""
-        return tensors
+        return in_buckets(self._counted_sum, self.most_bytes)(tensors)
+
+    def _counted_sum(self, tensors: list[Any]) -> list[Any]:
+        return self._exchanged(self._sum, tensors, 2 * (self.size - 1) / self.size)
 
     def collect(self, tensors: list[Any]) -> list[Any]:
         """The tensors of all ranks, [size, ...] each, in the order of the ranks; shapes are the same on all of them."""
+        return self._exchanged(self._collect, tensors, self.size - 1)
+
+    def scatter(self, tensors: list[Any]) -> list[Any]:
+        """This rank's row of the sums over the ranks of tensors [size, numbers]; shapes are the same on all ranks."""
+        return self._exchanged(self._scatter, tensors, (self.size - 1) / self.size)
+
+    def _exchanged(
+        self, exchange: Callable[[list[Any]], list[Any]], tensors: list[Any], times: float
+    ) -> list[Any]:
+        if times:
+            self.bytes += times * num_bytes(tensors)
+        return (self._stamp(exchange) if self._stamp else exchange)(tensors)
+
+    _stamp: Callable[[Any], Any] | None = None
+
+    # A transport has its own of these three.
+
+    def _sum(self, tensors: list[Any]) -> list[Any]:
+        return tensors
+
+    def _collect(self, tensors: list[Any]) -> list[Any]:
         return [tensor[None] for tensor in tensors]
 
-    def reduce_scatter(self, tensors: list[Any]) -> list[Any]:
-        """This rank's row of the sums over the ranks of tensors [size, numbers]; shapes are the same on all ranks."""
+    def _scatter(self, tensors: list[Any]) -> list[Any]:
         return [tensor[0] for tensor in tensors]
 
     def divide(self, groups: Sequence[Sequence[int]]) -> "Collectives":
-        """Collectives whose `reduce` sums over this rank's group. Every rank is in one of the groups; all call it."""
+        """Collectives whose `sum` sums over this rank's group. Every rank is in one of the groups; all call it."""
         return self
 
     def connect(self) -> None:
@@ -238,15 +275,64 @@ class Collectives:
             self._record(message)
 
 
+def in_buckets(
+    reduce: Callable[[list[Any]], list[Any]], most_bytes: float | None
+) -> Callable[[list[Any]], list[Any]]:
+    """`reduce` in several collectives, each of which begins as soon as its tensors are there.
+
+    A backward pass gives the last layers' gradients first, so buckets are filled from the end of the list. Their sums
+    are under way while the rest is computed (Li et al. 2020, PyTorch Distributed, arXiv:2006.15704, section 3.2.3).
+
+    Args:
+      reduce: tensors of one worker -> their sums over the workers.
+      most_bytes: in a bucket; a larger tensor has one to itself. None: all tensors in one.
+    """
+    if most_bytes is None:
+        return reduce
+
+    def reduced(tensors: list[Any]) -> list[Any]:
+        buckets: list[list[int]] = []
+        full = most_bytes
+        for i in reversed(range(len(tensors))):
+            size = num_bytes(tensors[i : i + 1])
+            if not buckets or full + size > most_bytes:
+                buckets.append([])
+                full = 0
+            buckets[-1].append(i)
+            full += size
+        sums = [reduce([tensors[i] for i in bucket]) for bucket in buckets]
+        if len(sums) > 1:
+            sums = together(*sums)
+        found = dict(zip(itertools.chain(*buckets), itertools.chain(*sums), strict=True))
+        return [found[i] for i in range(len(tensors))]
+
+    return reduced
+
+
+def together(*groups: list[Any]) -> list[list[Any]]:
+    """The same tensors; none is ready before all are, or the next step would exchange under the same names too soon."""
+    import tensorflow as tf
+
+    everything = [tensor for group in groups for tensor in group]
+    with tf.control_dependencies(everything):
+        return [[tf.identity(tensor) for tensor in group] for group in groups]
+
+
+def num_bytes(tensors: Sequence[Any]) -> int:
+    """Bytes of tensors; one of a shape that is not known before it is there counts nothing."""
+    return sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors)
+
+
 class StarCollectives(Collectives):
     """Collectives of the processes that any launcher started; every value goes through rank 0.
 
     Args:
       processes: this one among the others.
       folder: that all can see, where they are on several nodes.
+      settings: of their run.
     """
 
-    def __init__(self, processes: Processes, folder: str):
+    def __init__(self, processes: Processes, folder: str, settings: Settings | None = None):
         self.processes, self._folder = processes, folder
 
     def start(self) -> None:
@@ -455,11 +541,16 @@ class Backend(abc.ABC):
     """Runs training steps. `build` comes first; everything else after it.
 
     Args:
-      options: see BackendOptions.
+      settings: how steps are computed.
       collectives: how it talks to the other processes.
+      name: as in `--backend=NAME`.
+      processes: this process among those of its run; by default what the launcher says.
+      folder: that all processes can see, by which those of several nodes find each other; slots on disk lie there where
+        `offload_dir` is None.
 
     Attributes:
-      name: as in `--backend=NAME`.
+      options: the section of the settings on parallelism.
+      uses_mesh: whether the network is divided over the axes of the mesh.
       collectives: what is told to the other processes, and by them.
       timed_calls: one in so many calls of `train` notes the times within its steps; 0 where none does.
       step_times: of the last `train`, where that was one of them.
@@ -469,8 +560,8 @@ class Backend(abc.ABC):
       note: one line for people on what `build` made, or nothing.
     """
 
-    name: str
     note: str = ""
+    uses_mesh: bool = False
     timed_calls: int = 0
     step_times: StepTimes | None = None
     bytes_per_step: float = 0.0
@@ -478,9 +569,16 @@ class Backend(abc.ABC):
     _last_compared = 0
 
     def __init__(
-        self, options: BackendOptions | None = None, collectives: Collectives | None = None
+        self,
+        settings: Settings | None = None,
+        collectives: Collectives | None = None,
+        name: str = "single",
+        *,
+        processes: Processes | None = None,
+        folder: str = ".",
     ):
-        self.options = options or BackendOptions()
+        self.settings, self.name, self.folder = settings or Settings(), name, folder
+        self.options, self.processes = self.settings.parallel, processes or find_processes()
         self.collectives = collectives or Collectives()
 
     @property
@@ -604,6 +702,26 @@ class Backend(abc.ABC):
     def columns(self, global_batch_size: int) -> slice:
         """This worker's contiguous part of each global batch; InputError where a worker would have none."""
         return slice(0, global_batch_size)
+
+    def check_network(self, *, num_outputs: int, inputs: Mapping[str, Any]) -> None:  # noqa: B027
+        """InputError where the network of the settings cannot be divided, before anything is made for it.
+
+        Args:
+          num_outputs, inputs: see `tfmat.networks.build_model`.
+        """
+
+    def examples_of_a_step(self, global_batch_size: int) -> int:
+        """Examples whose gradients make a step: a worker's part alone where each takes steps by itself."""
+        apart = self.options.averaging or self.options.local_steps > 1
+        return -(-global_batch_size // (self.world_size if apart else 1))
+
+    def sharing(self, global_batch_size: int) -> str:
+        """How several workers share the batches, in words."""
+        steps = self.options.local_steps
+        shares = "take turns at batches" if self.hands_out_batches else "share each batch"
+        meet = f", and meet every {steps} steps" if steps > 1 else ""
+        beside = ", while they take the next" if self.options.overlap_meetings else ""
+        return f"{self.world_size} workers {shares} of {global_batch_size}{meet}{beside}"
 
     def training_columns(self, global_batch_size: int) -> slice:
         """The part of each global batch for `train`: this worker's, or all where batches are handed out."""

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.exchange import Exchange, Kept, Tensors, Traffic, together
-from tfmat.backends.options import BackendOptions
+from tfmat.backends.base import Collectives, together
+from tfmat.backends.exchange import Exchange, Kept, Tensors
+from tfmat.config import Parallelism
 from tfmat.errors import InputError
 
 # --------------------------------------------------------------------------------------------------
@@ -84,8 +85,8 @@ class _WithFeedback(Exchange, abc.ABC):
 
     name: str
 
-    def __init__(self, traffic: Traffic, weights: Sequence[Any], options: BackendOptions):
-        super().__init__(traffic)
+    def __init__(self, collectives: Collectives, weights: Sequence[Any], options: Parallelism):
+        super().__init__(collectives)
         self._shapes = [tuple(weight.shape) for weight in weights]
         self._large = [i for i, shape in enumerate(self._shapes) if self._takes(shape)]
         self.kept = [
@@ -139,9 +140,9 @@ class Int8(_WithFeedback):
 
     name = "int8"
 
-    def __init__(self, traffic: Traffic, weights: Sequence[Any], options: BackendOptions):
-        super().__init__(traffic, weights, options)
-        workers = traffic.size
+    def __init__(self, collectives: Collectives, weights: Sequence[Any], options: Parallelism):
+        super().__init__(collectives, weights, options)
+        workers = collectives.size
         if workers > _MOST_INT8_WORKERS:
             raise InputError(
                 f"compression=int8 is for up to {_MOST_INT8_WORKERS} workers, whose sum an int8 still holds, and "
@@ -157,7 +158,7 @@ class Int8(_WithFeedback):
         self, wanted: Tensors, whole: Tensors, memory: Tensors
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         if not wanted:
-            return [], [], self.traffic.sum(whole), memory
+            return [], [], self.collectives.sum(whole), memory
         units = tf.unstack(memory[0] / self._levels, num=len(wanted))
         codes = [
             tf.cast(
@@ -169,7 +170,7 @@ class Int8(_WithFeedback):
             for each, unit in zip(wanted, units, strict=True)
         ]
         largest = tf.stack([tf.reduce_max(tf.abs(each)) for each in wanted])
-        reduced = self.traffic.sum([*codes, *whole, largest])
+        reduced = self.collectives.sum([*codes, *whole, largest])
         totals = [
             tf.cast(code, unit.dtype) * unit for code, unit in zip(reduced, units, strict=False)
         ]
@@ -186,8 +187,8 @@ class Sign(_WithFeedback):
         self, wanted: Tensors, whole: Tensors, memory: Tensors
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         scales = [tf.reduce_mean(tf.abs(each)) for each in wanted]
-        collected = self.traffic.collect([*(_pack(each >= 0) for each in wanted), *scales])
-        sums = self.traffic.sum(whole)
+        collected = self.collectives.collect([*(_pack(each >= 0) for each in wanted), *scales])
+        sums = self.collectives.sum(whole)
         totals, sent = [], []
         for each, scale, bits, all_scales in zip(
             wanted, scales, collected, collected[len(wanted) :], strict=False
@@ -203,8 +204,8 @@ class TopK(_WithFeedback):
 
     name = "topk"
 
-    def __init__(self, traffic: Traffic, weights: Sequence[Any], options: BackendOptions):
-        super().__init__(traffic, weights, options)
+    def __init__(self, collectives: Collectives, weights: Sequence[Any], options: Parallelism):
+        super().__init__(collectives, weights, options)
         self._fraction = options.compression_fraction
 
     def _send(
@@ -217,8 +218,8 @@ class TopK(_WithFeedback):
             place = tf.math.top_k(tf.abs(flat), count, sorted=False).indices
             places.append(place)
             values.append(tf.gather(flat, place))
-        collected = self.traffic.collect([*values, *places])
-        sums = self.traffic.sum(whole)
+        collected = self.collectives.collect([*values, *places])
+        sums = self.collectives.sum(whole)
         totals = [
             _scatter(value, place, each.shape)
             for each, value, place in zip(wanted, collected, collected[len(wanted) :], strict=False)
@@ -239,9 +240,9 @@ class PowerSGD(_WithFeedback):
 
     name = "powersgd"
 
-    def __init__(self, traffic: Traffic, weights: Sequence[Any], options: BackendOptions):
+    def __init__(self, collectives: Collectives, weights: Sequence[Any], options: Parallelism):
         self._rank = rank = options.compression_rank
-        super().__init__(traffic, weights, options)
+        super().__init__(collectives, weights, options)
         # The same start on every worker.
         generator = np.random.default_rng(0)
         self.kept = [
@@ -267,11 +268,11 @@ class PowerSGD(_WithFeedback):
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         matrices = [tf.reshape(each, [-1, each.shape[-1]]) for each in wanted]
         products = [narrow_product(m, factor) for m, factor in zip(matrices, memory, strict=True)]
-        reduced = self.traffic.sum([*products, *whole])
+        reduced = self.collectives.sum([*products, *whole])
         bases = [orthonormal_rows(product) for product in reduced[: len(products)]]
         # A wide product, of which TensorFlow makes four times as many a second as of its transpose.
         own = [basis @ m for m, basis in zip(matrices, bases, strict=True)]
-        factors = self.traffic.sum(own) if own else []
+        factors = self.collectives.sum(own) if own else []
 
         def product(basis: tf.Tensor, factor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
             return tf.reshape(tf.matmul(basis, factor, transpose_a=True), like.shape)

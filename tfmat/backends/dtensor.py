@@ -26,11 +26,18 @@ from tfmat.backends.base import (
     share_or_copy,
 )
 from tfmat.backends.exchange import repeated_mesh_sums
-from tfmat.backends.layouts import Plan, device_parts, make_plan, slot_specs, weights_of
+from tfmat.backends.layouts import (
+    Plan,
+    Spec,
+    device_parts,
+    make_plan,
+    plan_of_config,
+    slot_specs,
+    weights_of,
+)
 from tfmat.backends.losses import sums_of
-from tfmat.backends.options import BackendOptions, Spec
 from tfmat.backends.registry import Asked, check, extras_of
-from tfmat.backends.single import Parts, asked_of
+from tfmat.backends.single import asked_of
 from tfmat.backends.step import (
     Batch,
     State,
@@ -42,7 +49,7 @@ from tfmat.backends.step import (
     tensors_of,
     what_couples,
 )
-from tfmat.config import BATCH, MeshShape
+from tfmat.config import BATCH, MeshShape, Settings
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.port_guard import (
     Neighbour,
@@ -220,13 +227,13 @@ class MeshCollectives(StarCollectives):
 
     Args:
       processes: this one among the others.
-      mesh_shape: of all of them; each gets the same number of its devices.
       folder: that all can see, where they are on several nodes.
+      settings: with the mesh of all of them; each gets the same number of its devices.
     """
 
-    def __init__(self, processes: Processes, mesh_shape: MeshShape, folder: str):
+    def __init__(self, processes: Processes, folder: str, settings: Settings):
         super().__init__(processes, folder)
-        self._mesh_shape = mesh_shape
+        self._mesh_shape = settings.parallel.mesh
         self._tensors: MeshTensors | None = None
 
     def start(self) -> None:
@@ -560,19 +567,20 @@ class DTensorBackend(Backend):
     """A mesh; the state lives in DVariables, the model's own follow at `sync_model`.
 
     Attributes:
-      mesh_shape: the axes, over all processes.
       plan: layouts of the weights, after `build`.
     """
 
-    name = "dtensor"
-
+    uses_mesh = True
     collectives: MeshCollectives
+    plan: Plan | None = None
 
-    def __init__(self, options: BackendOptions | None = None):
-        options = options or BackendOptions()
-        self.mesh_shape = options.mesh
-        super().__init__(options, MeshCollectives(options.processes, options.mesh, options.folder))
-        self.plan: Plan | None = None
+    @property
+    def mesh_shape(self) -> MeshShape:
+        """The axes, over all processes."""
+        return self.options.mesh
+
+    def check_network(self, **network: Any) -> None:
+        plan_of_config(self.settings, **network)
 
     def build(
         self,
@@ -587,7 +595,10 @@ class DTensorBackend(Backend):
     ) -> None:
         """See Backend.build. InputError where a layout cannot be followed."""
         asked = {"jit_compile": jit_compile, "precision": "bfloat16" if bfloat16 else "float32"}
-        check(Asked(self.name, self.options, {**asked, **asked_of(optimizer)}))
+        asked_here = Asked(
+            self.name, self.settings, self.processes, {**asked, **asked_of(optimizer)}
+        )
+        check(asked_here)
         check_layers_for_mesh(model)
         check_precision(model, optimizer)
         self.start()
@@ -617,9 +628,6 @@ class DTensorBackend(Backend):
             )
         )
         relayout = self._tensors.relayout
-        parts = Parts(model, optimizer, options, self.collectives)
-        for add_to in extras_of(self.name, options):
-            add_to(parts)
         self._step = make_step(
             model,
             DividedOptimizer(optimizer, self.plan, self._specs.slots, relayout),
@@ -627,8 +635,9 @@ class DTensorBackend(Backend):
             metrics,
             auxiliary_loss,
             gather=gatherer(self.plan, relayout),
-            recomputation=parts.recomputation,
         )
+        for add_to in extras_of(asked_here):
+            add_to(self._step, self)
         self._predict_step = tf.function(self._predict, autograph=False)
         self._coupling_step: Step | None = Step(model, optimizer, loss, metrics, auxiliary_loss)
         self._steps = MeshSteps(

@@ -1,62 +1,15 @@
-"""Where gradients are summed: in pieces, by one call, in the order in which they are made."""
+"""How the workers' gradients come together: as they are, or as less."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Collectives
-from tfmat.backends.options import BackendOptions
+from tfmat.backends.base import Collectives, together
+from tfmat.config import Parallelism
 
 Tensors = list[tf.Tensor]
-
-
-class Traffic:
-    """Sums and collections over the workers within a graph.
-
-    Bytes are counted as a ring does it, in which no byte goes twice (Patarasuk and Yuan 2009, Bandwidth optimal
-    all-reduce algorithms). A sum over R workers has each send 2 (R - 1) / R times its tensors. A sum of which each
-    keeps a part has it send (R - 1) / R times, a collection R - 1 times.
-
-    Args:
-      collectives: of the workers; None for a worker that is alone.
-      most_bytes: in one sum, see `in_buckets`; None: all tensors in one.
-
-    Attributes:
-      size: workers.
-      bytes: that one worker sends in the graph that is being made.
-    """
-
-    def __init__(self, collectives: Collectives | None = None, most_bytes: float | None = None):
-        self._collectives, self.most_bytes = collectives or Collectives(), most_bytes
-        self.size, self.bytes = self._collectives.size, 0.0
-        self._stamp: Callable[[Any], Any] = lambda exchange: exchange
-
-    def begin_graph(self, name: str, stamp: Callable[[Any], Any] | None = None) -> None:
-        """Begins a graph, which has the same name on every worker; `stamp` notes the times of each exchange in it."""
-        self.bytes = 0.0
-        self._collectives.begin_graph(name)
-        self._stamp = stamp or (lambda exchange: exchange)
-
-    def sum(self, tensors: Tensors) -> Tensors:
-        """The sums over the workers of tensors of any shapes and types."""
-        return in_buckets(self._sum, self.most_bytes)(tensors)
-
-    def _sum(self, tensors: Tensors) -> Tensors:
-        self.bytes += 2 * (self.size - 1) / self.size * num_bytes(tensors)
-        return self._stamp(self._collectives.reduce)(tensors)
-
-    def collect(self, tensors: Tensors) -> Tensors:
-        """The tensors of all workers, stacked: [workers, ...]."""
-        self.bytes += (self.size - 1) * num_bytes(tensors)
-        return self._stamp(self._collectives.collect)(tensors)
-
-    def scatter(self, tensors: Tensors) -> Tensors:
-        """This worker's rows of the sums over the workers of tensors [workers, numbers]."""
-        self.bytes += (self.size - 1) / self.size * num_bytes(tensors)
-        return self._stamp(self._collectives.reduce_scatter)(tensors)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -83,9 +36,9 @@ class Exchange:
     `EXCHANGES` in `tfmat.backends.registry` has all of them by name.
 
     Args:
-      traffic: to the other workers; None for a worker that is alone.
+      collectives: of the workers; None for a worker that is alone.
       weights: tensors or variables whose gradients are exchanged.
-      options: of the backend, for numbers that an exchange needs.
+      options: numbers that an exchange needs.
 
     Attributes:
       kept: what each worker keeps between two exchanges.
@@ -99,11 +52,11 @@ class Exchange:
 
     def __init__(
         self,
-        traffic: Traffic | None = None,
+        collectives: Collectives | None = None,
         weights: Sequence[Any] = (),
-        options: BackendOptions | None = None,
+        options: Parallelism | None = None,
     ):
-        self.traffic = traffic or Traffic()
+        self.collectives = collectives or Collectives()
 
     def __call__(
         self, gradients: Tensors, others: Tensors, kept: Tensors
@@ -119,7 +72,7 @@ class Exchange:
           The sums over the workers of `gradients` and `others`, the same on every worker, and new values of `kept`.
         """
         sent = [tf.cast(g, self.travels_as) for g in gradients] if self.travels_as else gradients
-        totals = self.traffic.sum([*sent, *others])
+        totals = self.collectives.sum([*sent, *others])
         sums = [tf.cast(s, g.dtype) for s, g in zip(totals, gradients, strict=False)]
         return sums, totals[len(gradients) :], kept
 
@@ -157,25 +110,13 @@ class BFloat16(Exchange):
         self, gradients: Tensors, others: Tensors, kept: Tensors
     ) -> tuple[Tensors, Tensors, Tensors]:
         bits = [tf.bitcast(tf.cast(gradient, tf.bfloat16), tf.uint16) for gradient in gradients]
-        all_bits, sums = self.traffic.collect(bits), self.traffic.sum(others)
+        all_bits, sums = self.collectives.collect(bits), self.collectives.sum(others)
         totals = [
             tf.reduce_sum(tf.cast(tf.bitcast(each, tf.bfloat16), gradient.dtype), 0)
             for each, gradient in zip(all_bits, gradients, strict=True)
         ]
         totals, sums = together(totals, sums)
         return totals, sums, kept
-
-
-def together(*groups: Tensors) -> list[Tensors]:
-    """The same tensors; none is ready before all are, or the next step would exchange under the same names too soon."""
-    everything = [tensor for group in groups for tensor in group]
-    with tf.control_dependencies(everything):
-        return [[tf.identity(tensor) for tensor in group] for group in groups]
-
-
-def num_bytes(tensors: Sequence[Any]) -> int:
-    """Bytes of tensors; one of a shape that is not known before it is there counts nothing."""
-    return sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -207,40 +148,6 @@ def reduce_flat(
       The reduced tensors, in the same order.
     """
     return _by_type(tensors, lambda parts: _split(reduce(flatten(parts)), parts))
-
-
-def in_buckets(
-    reduce: Callable[[Tensors], Tensors], most_bytes: float | None
-) -> Callable[[Tensors], Tensors]:
-    """`reduce` in several collectives, each of which begins as soon as its tensors are there.
-
-    A backward pass gives the last layers' gradients first, so buckets are filled from the end of the list. Their sums
-    are under way while the rest is computed (Li et al. 2020, PyTorch Distributed, arXiv:2006.15704, section 3.2.3).
-
-    Args:
-      reduce: tensors of one worker -> their sums over the workers.
-      most_bytes: in a bucket; a larger tensor has one to itself. None: all tensors in one.
-    """
-    if most_bytes is None:
-        return reduce
-
-    def reduced(tensors: Tensors) -> Tensors:
-        buckets: list[list[int]] = []
-        full = most_bytes
-        for i in reversed(range(len(tensors))):
-            size = num_bytes(tensors[i : i + 1])
-            if not buckets or full + size > most_bytes:
-                buckets.append([])
-                full = 0
-            buckets[-1].append(i)
-            full += size
-        sums = [reduce([tensors[i] for i in bucket]) for bucket in buckets]
-        if len(sums) > 1:
-            sums = together(*sums)
-        found = dict(zip(itertools.chain(*buckets), itertools.chain(*sums), strict=True))
-        return [found[i] for i in range(len(tensors))]
-
-    return reduced
 
 
 def collect_flat(

@@ -16,9 +16,9 @@ import tensorflow as tf
 from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.backends.mpi import MpiMessages, MpiSums, load_mpi4py, world_of
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.single import SingleBackend, collectives_of
+from tfmat.config import Settings
 from tfmat.errors import InputError, WorkerLostError
+from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import GET_HOROVOD, check_horovod_sees, prepare_horovod
 from tfmat.launch.watchdog import start_timer
 
@@ -36,8 +36,9 @@ class HorovodCollectives(Collectives):
     # Horovod itself ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*Collectives.alike, WorkerLostError)
 
-    def __init__(self, options: BackendOptions):
-        self.processes, self._timeline = options.processes, options.timeline
+    def __init__(self, processes: Processes, folder: str, settings: Settings):
+        options = settings.parallel
+        self.processes, self._timeline = processes, settings.trace_steps is not None
         self._hierarchical = options.reduction == "hierarchical"
         self._patient = options.overlap_meetings
         self._by_nodes: MpiSums | None = None
@@ -111,26 +112,27 @@ class HorovodCollectives(Collectives):
         found: np.ndarray = self.horovod.allreduce(values, op=self.horovod.Max, name=name).numpy()
         return found
 
-    def begin_graph(self, name: str) -> None:
+    def begin_graph(self, name: str, stamp: Callable[[Any], Any] | None = None) -> None:
         """See Collectives.begin_graph: the same names on every rank, whatever else each of them traced before."""
+        super().begin_graph(name, stamp)
         prefix = f"{name}.set{self._group.process_set_id}" if self._group else name
         self._names = (f"{prefix}.{i}" for i in itertools.count())
 
-    def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """See Collectives.reduce: one flat buffer, one collective, since the model is small and latency is everything.
+    def _sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """See Collectives.sum: one flat buffer, one collective, since the model is small and latency is everything.
 
         Measured against one collective a variable: docs/benchmark.md.
         """
         if self._by_nodes:
             return reduce_flat(tensors, self._by_nodes.sum)
-        return reduce_flat(tensors, lambda flat: self.sum(flat, next(self._names)))
+        return reduce_flat(tensors, lambda flat: self._sum_of_one(flat, next(self._names)))
 
-    def collect(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    def _collect(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         return collect_flat(
             tensors, lambda row: self.horovod.allgather(row, name=next(self._names))
         )
 
-    def reduce_scatter(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    def _scatter(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         horovod = self.horovod
         if not hasattr(horovod, "reducescatter"):
             raise InputError(
@@ -142,7 +144,7 @@ class HorovodCollectives(Collectives):
             lambda rows: horovod.reducescatter(rows, op=horovod.Sum, name=next(self._names))[0],
         )
 
-    def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+    def _sum_of_one(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """One tensor's sum over the ranks; the same name on every rank."""
         if not self.divides:
             return self.horovod.allreduce(tensor, op=self.horovod.Sum, name=name)
@@ -189,7 +191,9 @@ class HorovodCollectives(Collectives):
         assign_broadcast(self.horovod, variables, 0)
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
-        return repeated_sums(lambda value: self.sum(value, f"sums.{num_values}"), num_values)
+        return repeated_sums(
+            lambda value: self._sum_of_one(value, f"sums.{num_values}"), num_values
+        )
 
     def start_timeline(self, path: str) -> bool:
         if os.environ.get("HOROVOD_TIMELINE") != "DYNAMIC":
@@ -199,16 +203,6 @@ class HorovodCollectives(Collectives):
 
     def stop_timeline(self) -> None:
         self.horovod.stop_timeline()
-
-
-class HorovodBackend(SingleBackend):
-    """The single backend on each of Horovod's processes."""
-
-    name = "horovod"
-
-    def __init__(self, options: BackendOptions | None = None):
-        options = options or BackendOptions()
-        super().__init__(options, collectives_of(HorovodCollectives, options))
 
 
 def assign_broadcast(horovod: Any, variables: Iterable[Any], root_rank: int, **among: Any) -> None:

@@ -2,22 +2,100 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfmat.backends.options import (
-    BackendOptions,
-    Spec,
-    Weight,
-    compile_pattern,
-    nearest_multiples,
-    parse_layout,
-    why_no_effect,
-)
 from tfmat.config import BATCH, MODEL, MeshShape, Rules, Settings
-from tfmat.errors import InputError
+from tfmat.errors import InputError, nearest
+
+# --------------------------------------------------------------------------------------------------
+# The rules by which a user divides weights over the axes of a mesh, and one line for each that cannot be followed.
+
+
+# For each dimension the name of an axis; None where it is whole.
+Spec = tuple[str | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A trainable variable.
+
+    Attributes:
+      path: in the model, such as `hidden/kernel`.
+      shape: kernels end with [inputs, units].
+      itemsize: bytes of a number.
+      convolution: of kernels of convolutions: `direct`, which DTensor wants whole, or `unfolded`, which may be divided.
+      points: of the outputs of an unfolded convolution.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    itemsize: int = 4
+    convolution: str = ""
+    points: int = 1
+
+
+def compile_pattern(pattern: str) -> re.Pattern:
+    """The rule's regular expression; InputError where it is none."""
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"layouts: '{pattern}' is no regular expression: {error}") from error
+
+
+def parse_layout(layout: str, weight: Weight, mesh: MeshShape, pattern: str) -> Spec:
+    """The layout that a rule gives that weight; InputError where it cannot have it, with what can."""
+    rule = f"layouts: rule '{pattern}={layout}'"
+    if layout == "replicated":
+        return (None,) * len(weight.shape)
+    if weight.convolution == "direct":
+        raise InputError(
+            f"{rule}: {weight.path} is the kernel of a convolution, which DTensor wants whole; "
+            f"use '{pattern}=replicated', or tfmat's unfolded convolution (--config.model.convolution=unfolded)"
+        )
+    axes = [axis.strip() for axis in layout.split(",")]
+    for axis in axes:
+        if axis != "-" and axis not in mesh.names:
+            raise InputError(
+                f"{rule} names the axis '{axis}', which mesh {mesh} has not"
+                f"{nearest(axis, [*mesh.names, '-'])}"
+            )
+        if axis != "-" and axes.count(axis) > 1:
+            raise InputError(f"{rule} names the axis '{axis}' twice; one dimension an axis")
+    if len(axes) != len(weight.shape):
+        raise InputError(
+            f"{rule} is for {len(axes)} dimensions, {weight.path} has {len(weight.shape)} {list(weight.shape)}; "
+            "write an axis or - for each"
+        )
+    for axis, length in zip(axes, weight.shape, strict=True):
+        size = mesh.size(axis if axis != "-" else None)
+        if length % size:
+            raise InputError(
+                f"{rule}: {weight.path} {list(weight.shape)} has a dimension of {length}, which does not divide by "
+                f"{axis}:{size}; the nearest that do: {nearest_multiples(length, size)}; or '{pattern}=replicated'"
+            )
+    return tuple(None if axis == "-" else axis for axis in axes)
+
+
+def why_no_effect(
+    pattern: str, weights: Sequence[Weight], compiled: list[tuple[str, re.Pattern, str]]
+) -> str:
+    """Why a rule has no effect, in one line."""
+    paths = [weight.path for weight in weights]
+    expression = next(e for p, e, _ in compiled if p == pattern)
+    if any(expression.search(path) for path in paths):
+        return f"layouts: rule '{pattern}' never holds: earlier rules match all that it matches; move it up"
+    return f"layouts: rule '{pattern}' matches no variable{nearest(pattern, paths)}"
+
+
+def nearest_multiples(length: int, size: int) -> str:
+    """The multiples of `size` around `length`, in words."""
+    below = length // size * size
+    return " and ".join(str(value) for value in (below, below + size) if value)
+
 
 # --------------------------------------------------------------------------------------------------
 # Layouts: the axis of a mesh over which each dimension of a variable is divided. No TensorFlow in here.
@@ -407,13 +485,12 @@ class Footprint:
 
 
 def plan_of_config(
-    config: Settings, options: BackendOptions, *, num_outputs: int, inputs: Mapping[str, Any]
+    config: Settings, *, num_outputs: int, inputs: Mapping[str, Any]
 ) -> tuple[Plan, tuple[Footprint, ...]]:
     """Layouts and bytes of the config's network and optimizer; the network is built, and thrown away.
 
     Args:
       config: checked.
-      options: mesh, layouts and ZeRO stage.
       num_outputs: parameters that the network identifies.
       inputs: what the network must know of a record, see `RecordForm.network`.
 
@@ -427,6 +504,7 @@ def plan_of_config(
     # The number of steps changes no slot.
     optimizer = build_optimizer(config.optimizer)
     optimizer.build(model.trainable_variables)
+    options = config.parallel
     plan = make_plan(weights_of(model), options.mesh, options.layouts, options.zero_stage)
     return plan, _footprints(model, optimizer, plan)
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfmat.backends.base import Backend
 from tfmat.backends.exchange import Exchange, Kept, Tensors
-from tfmat.backends.single import EveryStep, Parts
-from tfmat.backends.step import Rounds, assign_all, check_whole_batch, tensors_of
+from tfmat.backends.step import EveryStep, Rounds, Step, assign_all, check_whole_batch, tensors_of
 
 # _PULL: share of a worker's distance from the mean a round ago by which it moves.
 # Measured beside 0.5 and 1 (docs/slow_networks.md).
@@ -200,15 +200,15 @@ class OverlappedMeetings(Meetings):
         return list(kept[:start]), beyond, moved, ahead, kept[-1]
 
 
-def add_to(parts: Parts) -> None:
+def add_to(step: Step, backend: Backend) -> None:
     """Has the workers meet after some steps; InputError where a layer needs the others in every step."""
-    options, exchange = parts.options, parts.exchange
-    workers = exchange.traffic.size
+    exchange, options = step.exchange, backend.options
+    workers = exchange.collectives.size
     if workers == 1:
         return
-    check_whole_batch(parts.model, "local_steps")
-    weights = [variable.value for variable in parts.model.trainable_variables]
+    check_whole_batch(step.model, "local_steps")
+    weights = [variable.value for variable in step.model.trainable_variables]
     kind = OverlappedMeetings if options.overlap_meetings else Meetings
-    exchange.traffic.most_bytes = None  # a meeting's sums go at once
-    parts.rounds = kind(weights, workers, options.local_steps, *options.outer_step, exchange)
-    parts.exchange, parts.slots_differ = Exchange(), True
+    exchange.collectives.most_bytes = None  # a meeting's sums go at once
+    step.rounds = kind(weights, workers, options.local_steps, *options.outer_step, exchange)
+    step.exchange, step.slots_differ = Exchange(), True

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, scatter_flat
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.single import SingleBackend, collectives_of
+from tfmat.config import Settings
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import prepare_mpi
@@ -276,8 +275,9 @@ class MpiCollectives(Collectives):
     # MPI ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*Collectives.alike, WorkerLostError)
 
-    def __init__(self, options: BackendOptions):
-        self.processes, self._patient = options.processes, options.overlap_meetings
+    def __init__(self, processes: Processes, folder: str, settings: Settings):
+        options = settings.parallel
+        self.processes, self._patient = processes, options.overlap_meetings
         self._hierarchical = options.reduction == "hierarchical"
         self.started = False
 
@@ -328,14 +328,14 @@ class MpiCollectives(Collectives):
         self._world.Allreduce(self._mpi.IN_PLACE, found, self._mpi.MAX)
         return found + self.clock.seconds
 
-    def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """See Collectives.reduce: one flat buffer and one sum for each type of number."""
+    def _sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """See Collectives.sum: one flat buffer and one sum for each type of number."""
         return reduce_flat(tensors, self._sums.sum)
 
-    def collect(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    def _collect(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         return collect_flat(tensors, self._sums.collect)
 
-    def reduce_scatter(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    def _scatter(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         return scatter_flat(tensors, self._sums.scatter)
 
     def divide(self, groups: Sequence[Sequence[int]]) -> Collectives:
@@ -369,16 +369,6 @@ class MpiCollectives(Collectives):
         return isinstance(error, self._mpi.Exception) or (
             isinstance(error, tf.errors.OpError) and "mpi4py.MPI.Exception" in str(error)
         )
-
-
-class MpiBackend(SingleBackend):
-    """The single backend on each of MPI's processes."""
-
-    name = "mpi"
-
-    def __init__(self, options: BackendOptions | None = None):
-        options = options or BackendOptions()
-        super().__init__(options, collectives_of(MpiCollectives, options))
 
 
 def load_mpi4py(what: str = "--backend=mpi with several processes") -> Any:

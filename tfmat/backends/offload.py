@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from tfmat.backends.base import SavedArray
+from tfmat.backends.base import Backend, SavedArray
 from tfmat.backends.layouts import slot_owners
-from tfmat.backends.single import Parts
+from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_error
 from tfmat.optimizers.functional import copy_of
@@ -347,11 +347,11 @@ class OptimizerOnDisk:
         return [weight, *(scope.get_current_value(variable) for variable in self._shared)]
 
 
-def add_to(parts: Parts) -> None:
+def add_to(step: Step, backend: Backend) -> None:
     """Has the optimizer's slots on disk."""
-    folder = pathlib.Path(parts.options.offload_dir or parts.options.folder)
-    on_disk = OptimizerOnDisk(parts.optimizer, parts.variables, folder)
-    parts.step_optimizer, parts.note, parts.slots_in_memory = on_disk, on_disk.note, on_disk.rest
+    folder = pathlib.Path(backend.options.offload_dir or backend.folder)
+    on_disk = OptimizerOnDisk(step.optimizer, step.model.trainable_variables, folder)
+    step.optimizer, step.note, step.slots_in_memory = on_disk, on_disk.note, on_disk.rest
 
 
 def _part(slot: SlotOnDisk, cut: tuple[int, int]) -> np.ndarray:

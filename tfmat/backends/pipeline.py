@@ -13,19 +13,17 @@ import tensorflow as tf
 
 from tfmat.backends.base import (
     Arrays,
-    Backend,
     Collectives,
     Messages,
     Metric,
     PerExample,
     SavedArrays,
     from_rank_0,
+    num_bytes,
 )
-from tfmat.backends.exchange import Traffic, num_bytes
 from tfmat.backends.layouts import slot_owners
-from tfmat.backends.options import STAGE, BackendOptions, micro_batches_of
-from tfmat.backends.registry import Asked, check, extras_of
-from tfmat.backends.single import Parts, Replica, SingleBackend, asked_of
+from tfmat.backends.registry import Asked, check
+from tfmat.backends.single import Replica, SingleBackend, asked_of
 from tfmat.backends.step import (
     Batch,
     State,
@@ -42,7 +40,7 @@ from tfmat.backends.step import (
     tensors_of,
     what_couples,
 )
-from tfmat.config import BATCH, MeshShape, Settings
+from tfmat.config import BATCH, STAGE, MeshShape, Settings
 from tfmat.errors import InputError
 from tfmat.networks.segments import (
     Cut,
@@ -506,9 +504,7 @@ class PipelinePlan:
     notices: tuple[str, ...]
 
 
-def plan_stages(
-    config: Settings, options: BackendOptions, *, num_outputs: int, inputs: Mapping[str, Any]
-) -> PipelinePlan:
+def plan_stages(config: Settings, *, num_outputs: int, inputs: Mapping[str, Any]) -> PipelinePlan:
     """The stages of the config's network, which is built, and thrown away; see `plan_of_config` for the arguments.
 
     Raises:
@@ -519,9 +515,10 @@ def plan_stages(
 
     model = build_model(config.model, num_outputs=num_outputs, **inputs)
     optimizer = build_optimizer(config.optimizer)
+    options = config.parallel
     num_stages, replicas = options.mesh.size(STAGE), options.mesh.size(BATCH)
     found = make_stages(model, num_stages, options.stages)
-    micro_batches = micro_batches_of(options)
+    micro_batches = options.num_micro_batches
     size = math.ceil(math.ceil(config.global_batch_size / replicas) / micro_batches)
     sent = [
         size * math.prod(spec.shape) * spec.dtype.size * micro_batches for spec in found.between
@@ -534,7 +531,7 @@ def plan_stages(
             schedule: most_held(order_of_work(schedule, i, num_stages, micro_batches))
             for schedule in SCHEDULES
         }
-        kept, once = _activations(segment, model, options.recompute)
+        kept, once = _activations(segment, model, config.model.recompute)
         footprints.append(
             StageFootprint(
                 segment.layer_names,
@@ -813,9 +810,10 @@ class PipelineBackend(SingleBackend):
     """The single backend's loop, with a stage of the network in each process.
 
     Args:
-      name: of the backend whose processes are used.
-      options: with a mesh that has the axis `stage`.
+      settings: with a mesh that has the axis `stage`.
       collectives: of the processes.
+      name: of the backend whose processes are used.
+      place: of this process, and its folder.
 
     Attributes:
       place: this process among stages and replicas.
@@ -825,16 +823,17 @@ class PipelineBackend(SingleBackend):
     stages: Stages
     _state: StageState
 
-    def __init__(self, name: str, options: BackendOptions, collectives: Collectives):
-        super().__init__(options, collectives)
-        collectives.divides = True
-        self.name = name
-        mesh = options.mesh
-        self.place_in_mesh = Place.of(mesh, options.processes.rank)
+    uses_mesh = True
+
+    def __init__(self, settings: Settings, collectives: Collectives, name: str, **place: Any):
+        super().__init__(settings, collectives, name, **place)
+        self.collectives.divides = True
+        mesh = self.options.mesh
+        self.place_in_mesh = Place.of(mesh, self.processes.rank)
         places = [Place.of(mesh, rank) for rank in range(mesh.num_devices)]
         self._chains = sorted({place.chain for place in places})
         self._peers = sorted({place.peers for place in places})
-        self._micro_batches = micro_batches_of(options)
+        self._micro_batches = self.options.num_micro_batches
         self._started = False
         self._waited = self._trained = 0.0
 
@@ -842,6 +841,9 @@ class PipelineBackend(SingleBackend):
     def world_size(self) -> int:
         """See Backend.world_size: the stages of a replica are one worker together."""
         return self.place_in_mesh.num_replicas
+
+    def check_network(self, **network: Any) -> None:
+        plan_stages(self.settings, **network)
 
     @property
     def parts_of_a_batch(self) -> int:
@@ -873,7 +875,7 @@ class PipelineBackend(SingleBackend):
         """See Backend.build; InputError also where the model cannot be cut."""
         self.collectives.check_build(jit_compile)
         asked = {"jit_compile": jit_compile, **asked_of(optimizer)}
-        check(Asked(self.name, self.options, asked))
+        check(Asked(self.name, self.settings, self.processes, asked))
         check_precision(model, optimizer)
         check_parts(model, self._micro_batches, "micro_batches")
         here = self.place_in_mesh
@@ -882,35 +884,33 @@ class PipelineBackend(SingleBackend):
         slots = slot_places(optimizer, model.trainable_variables, segment.trainable_places)
         before = getattr(self, "_state", None)
         self._state = StageState(model, segment, slots, self.collectives, before)
-        parts = Parts(segment, optimizer, self.options, self._same)
-        parts.whole_model, is_last = model, here.stage + 1 == here.num_stages
-        parts.gradients_follow = is_last and self.options.schedule == "1f1b"
-        for add_to in extras_of(self.name, self.options):
-            add_to(parts)
-        if not optimizer.built:
-            optimizer.build(segment.trainable_variables)
-        self.note = parts.note
-        self._optimizer, self._segment = parts.step_optimizer or optimizer, segment
-        if optimizer.global_clipnorm:
-            optimizer.sum_over_weights = lambda number: self._chain.reduce([number])[0]
         own = {id(layer) for layer in segment._flatten_layers()}
-        self._step = Step(
+        self._step = step = Step(
             segment,
-            self._optimizer,
+            optimizer,
             loss,
             metrics,
             auxiliary_loss,
             worker=here.replica,
             bfloat16=[layer for layer in bfloat16 if id(layer) in own],
-            recomputation=parts.recomputation,
         )
+        step.whole_model, is_last = model, here.stage + 1 == here.num_stages
+        step.gradients_follow = is_last and self.options.schedule == "1f1b"
+        self._add_extras(step)
+        if not optimizer.built:
+            optimizer.build(segment.trainable_variables)
+        self.note = step.note
+        self._optimizer, self._segment = step.optimizer, segment
+        if optimizer.global_clipnorm:
+            optimizer.sum_over_weights = lambda number: self._chain.sum([number])[0]
         specs = (None, *self.stages.between, None)
         self._stage_step = StageStep(
             self._step, here, self.collectives.messages, (specs[here.stage], specs[here.stage + 1])
         )
         self._replica = self._state.replica = Replica(segment, optimizer, self._same)
         variables = self._replica.variables
-        self._variables = variables._replace(slots=parts.slots_in_memory(variables.slots))
+        in_memory = step.slots_in_memory or list
+        self._variables = variables._replace(slots=in_memory(variables.slots))
         self._functions: dict[Any, Any] = {}
         self._model, self._coupled = model, None
 
@@ -1021,9 +1021,7 @@ class PipelineBackend(SingleBackend):
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> Any:
         here = self.place_in_mesh
-        traffic = Traffic(self._same)
-        traffic.begin_graph("train")
-        for collectives in (self.collectives, self._chain):
+        for collectives in (self._same, self.collectives, self._chain):
             collectives.begin_graph("train")
         work = order_of_work(
             self.options.schedule, here.stage, here.num_stages, self._micro_batches
@@ -1035,7 +1033,7 @@ class PipelineBackend(SingleBackend):
                 state, part, work, self._segment.trainable_variables, self._optimizer
             )
             if self.world_size > 1:
-                gradients = traffic.sum(gradients)
+                gradients = self._same.sum(gradients)
             new, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
             self._assign(State(new, non_trainable, slots), sums)
             return sums, waited
@@ -1043,8 +1041,8 @@ class PipelineBackend(SingleBackend):
         dtypes = keras.backend.floatx(), "float64"
         batches = data, indices, weights, num_examples
         sums, waited = each_batch_in_parts(step, self._micro_batches, *batches, dtypes=dtypes)
-        self.bytes_per_step = traffic.bytes + self._stage_step.bytes
-        return self.collectives.reduce([sums])[0], waited
+        self.bytes_per_step = self._same.bytes + self._stage_step.bytes
+        return self.collectives.sum([sums])[0], waited
 
     def _evaluate_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
@@ -1054,7 +1052,7 @@ class PipelineBackend(SingleBackend):
 
         self.collectives.begin_graph("evaluate")
         sums = each_batch(step, lambda width: 1, data, indices, weights, num_examples)
-        return self.collectives.reduce([sums])[0]
+        return self.collectives.sum([sums])[0]
 
     def _predict_stage(self, features: Any) -> Any:
         self.collectives.begin_graph("predict")
@@ -1069,6 +1067,5 @@ def _no_loss(labels: Any, outputs: Any) -> tf.Tensor:
 _no_loss.stands_alone = True  # type: ignore[attr-defined]
 
 
-def instead_of(backend: Backend) -> PipelineBackend:
-    """The stages of a network over another backend's processes."""
-    return PipelineBackend(backend.name, backend.options, backend.collectives)
+# Over pipeline stages the registry takes it for another backend, whose processes it uses.
+instead_of = PipelineBackend

@@ -10,7 +10,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfmat.backends.single import Parts
+from tfmat.backends.base import Backend
+from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.networks.segments import Segment, segments, segments_of_stage
 from tfmat.optimizers.functional import call_layer
@@ -60,15 +61,13 @@ class Recomputation:
         return value, state, penalties
 
 
-def add_to(parts: Parts) -> None:
+def add_to(step: Step, backend: Backend) -> None:
     """Has the model's segments computed a second time."""
-    where, whole = parts.options.recompute, parts.whole_model
+    where, whole = backend.settings.model.recompute, step.whole_model
     if whole is None:
-        parts.recomputation = recomputation_of(parts.model, where)
+        step.recomputation = recomputation_of(step.model, where)
     else:
-        parts.recomputation = recomputation_of_stage(
-            parts.model, whole, where, parts.gradients_follow
-        )
+        step.recomputation = recomputation_of_stage(step.model, whole, where, step.gradients_follow)
 
 
 def recomputation_of(model: keras.Model, where: str) -> Recomputation | None:

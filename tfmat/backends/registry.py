@@ -4,16 +4,15 @@ Every combination that does not work is declared here, before TensorFlow is load
 with other keys. Refusals and the table in docs/parallel.md follow from these declarations.
 """
 
-import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfmat.backends.base import Backend
-from tfmat.backends.options import STAGE, BackendOptions, has_stages, micro_batches_of
-from tfmat.config import BATCH, OPTIONS, Settings
+from tfmat.config import BATCH, OPTIONS, STAGE, Parallelism, Settings
 from tfmat.errors import InputError, nearest
+from tfmat.launch.processes import Processes, find_processes
 from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
 
 # --------------------------------------------------------------------------------------------------
@@ -21,24 +20,30 @@ from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
 
 
 class Asked(NamedTuple):
-    """A backend, its options and further keys of a config.
+    """A backend, and what its processes are to do.
 
     Attributes:
-      backend, options: of the processes.
-      further: keys of the config that are no options of a backend -> values; a key that is missing has its default.
+      backend, settings, processes: of a run.
+      further: keys of the config -> values that hold before those of the settings.
     """
 
     backend: str
-    options: BackendOptions
+    settings: Settings
+    processes: Processes
     further: Mapping[str, Any] = {}
+
+    @property
+    def options(self) -> Parallelism:
+        """The section on parallelism."""
+        return self.settings.parallel
 
     def value(self, key: str) -> Any:
         """The value of a key; `backend` is one too, and so is whether there are `pipeline stages`."""
         if key == "backend":
             return self.backend
         if key == "pipeline stages":
-            return has_stages(self.options.mesh)
-        return getattr(self.options, key, self.further.get(key, default_of(key)))
+            return self.options.has_stages
+        return self.further[key] if key in self.further else self.settings.value(key)
 
     def says(self, key: str) -> bool:
         """Whether a key has another value than its default."""
@@ -48,12 +53,12 @@ class Asked(NamedTuple):
     @property
     def several(self) -> bool:
         """Whether there are several processes."""
-        return self.options.processes.size > 1
+        return self.processes.size > 1
 
 
 def default_of(key: str) -> Any:
     """The default of a key of the config."""
-    return OPTIONS[key].default if key in OPTIONS else getattr(BackendOptions, key, None)
+    return OPTIONS[key].default if key in OPTIONS else None
 
 
 class Clash(NamedTuple):
@@ -88,10 +93,10 @@ class Extra(NamedTuple):
     """Something that the processes of a run do beside the plain step.
 
     Attributes:
-      key: by which it is asked for, an option of the backend or a key of the config; `pipeline stages` by the mesh.
+      key: of the config, by which it is asked for; `pipeline stages` by the mesh.
       backends: with which it has an effect.
-      module: that has it: `add_to(parts)` changes what a step is made of, `instead_of(backend)` gives another backend.
-        None where the step does it by itself.
+      module: that has it: `add_to(step, backend)` changes what a step is made of; `instead_of` is the class of another
+        backend. None where the step does it by itself.
       example: a value, for docs and tests.
       clashes: what it does not go with, on these backends.
       elsewhere: the error of other backends; empty where they have their own, or no process to do it with.
@@ -128,14 +133,9 @@ def check(asked: Asked) -> None:
         clash.check(asked)
 
 
-def check_config_for(backend: str, settings: Settings, options: BackendOptions) -> None:
+def check_config_for(backend: str, settings: Settings, processes: Processes) -> None:
     """InputError where a run's settings ask for what the backend does not do."""
-    further = {
-        key: functools.reduce(getattr, key.split("."), settings)
-        for key in OPTIONS
-        if not hasattr(options, key)
-    }
-    check(Asked(backend, options, further))
+    check(Asked(backend, settings, processes, {"global_batch_size": settings.global_batch_size}))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -143,10 +143,17 @@ def check_config_for(backend: str, settings: Settings, options: BackendOptions) 
 
 
 class Kind(NamedTuple):
-    """A backend: module and class, and the keys that it does not go with."""
+    """A backend.
+
+    Attributes:
+      where: module and class.
+      clashes: keys that it does not go with.
+      transport: module and class of its processes' collectives; none where it has its own.
+    """
 
     where: str
     clashes: tuple[Clash, ...]
+    transport: str = ""
 
 
 # Backends whose processes each hold the model, or a stage of it.
@@ -159,6 +166,7 @@ _OF_ASYNCHRONOUS = Clash(
     "{key}={value} is for --backend=asynchronous; with --backend={backend} leave it out",
     ("quorum", "averaging", "staleness_scaling"),
 )
+_SINGLE = "tfmat.backends.single:SingleBackend"
 _OF_PROCESSES = "{key}={value} is for --backend=horovod and mpi; "
 
 BACKENDS = {
@@ -188,6 +196,7 @@ BACKENDS = {
                 when=lambda asked: asked.several,
             ),
         ),
+        "tfmat.backends.asynchronous:ServedCollectives",
     ),
     "dtensor": Kind(
         "tfmat.backends.dtensor:DTensorBackend",
@@ -218,10 +227,11 @@ BACKENDS = {
                 ("optimizer.gradient_noise",),
             ),
         ),
+        "tfmat.backends.dtensor:MeshCollectives",
     ),
-    "single": Kind("tfmat.backends.single:SingleBackend", (_OF_ASYNCHRONOUS,)),
-    "horovod": Kind("tfmat.backends.horovod:HorovodBackend", (_OF_ASYNCHRONOUS,)),
-    "mpi": Kind("tfmat.backends.mpi:MpiBackend", (_OF_ASYNCHRONOUS,)),
+    "single": Kind(_SINGLE, (_OF_ASYNCHRONOUS,)),
+    "horovod": Kind(_SINGLE, (_OF_ASYNCHRONOUS,), "tfmat.backends.horovod:HorovodCollectives"),
+    "mpi": Kind(_SINGLE, (_OF_ASYNCHRONOUS,), "tfmat.backends.mpi:MpiCollectives"),
 }
 
 # Exchange of gradients, by the names of `--config.compression` -> module and class.
@@ -246,7 +256,7 @@ def _check_mesh(asked: Asked) -> None:
                 f"mesh {mesh}: the axis {STAGE} is for --backend={' or '.join(TRANSPORTS)}, each of whose processes "
                 f"takes a part of the network; --backend={backend} has no stages"
             )
-    elif not has_stages(mesh):
+    elif not options.has_stages:
         for key in ("stages", "micro_batches"):
             if asked.says(key):
                 raise InputError(
@@ -257,7 +267,7 @@ def _check_mesh(asked: Asked) -> None:
 
 def _check_stages(asked: Asked) -> None:
     """InputError where the stages of a mesh cannot be had."""
-    mesh, count = asked.options.mesh, asked.options.processes.size
+    mesh, count = asked.options.mesh, asked.processes.size
     for name in mesh.names:
         if name not in (BATCH, STAGE):
             raise InputError(
@@ -269,7 +279,7 @@ def _check_stages(asked: Asked) -> None:
             f"mesh {mesh} is for {mesh.num_devices} processes, there {f'are {count}' if count > 1 else 'is one'}; "
             f"start {mesh.num_devices} (mpirun -np {mesh.num_devices}), or give another mesh"
         )
-    parts = micro_batches_of(asked.options)
+    parts = asked.options.num_micro_batches
     if not 1 <= parts <= MOST_MICRO_BATCHES:
         raise InputError(f"micro_batches={parts}; give 1 to {MOST_MICRO_BATCHES}")
     batch = asked.further.get("global_batch_size")
@@ -282,7 +292,7 @@ def _check_stages(asked: Asked) -> None:
 
 
 def _check_quorum(asked: Asked) -> None:
-    quorum, workers = asked.options.quorum or 0, asked.options.processes.size
+    quorum, workers = asked.options.quorum or 0, asked.processes.size
     if quorum > workers:
         raise InputError(
             f"quorum={quorum} is more than the workers, of which there are {workers}; give at most {workers}"
@@ -367,14 +377,14 @@ EXTRAS = (
     Extra("zero_stage", ("dtensor",), example=2),
     Extra("local_steps", TRANSPORTS, "tfmat.backends.local_steps", example=16),
     Extra(
-        "recompute",
+        "model.recompute",
         ("single", *TRANSPORTS, "dtensor", "asynchronous"),
         "tfmat.backends.recomputation",
         example="every:2",
         clashes=(
             Clash(
-                "jit_compile does not work with recompute={asked.options.recompute}, whose order of operations XLA "
-                "does not keep; leave out one of them",
+                "jit_compile does not work with recompute={asked.settings.model.recompute}, whose order of operations "
+                "XLA does not keep; leave out one of them",
                 ("jit_compile",),
             ),
         ),
@@ -444,28 +454,47 @@ def check_backend(name: str) -> None:
         raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")
 
 
-def extras_of(name: str, options: BackendOptions, hook: str = "add_to") -> Iterator[Any]:
-    """The functions called `hook` of the extras that the options ask for and the backend takes."""
+def extras_of(asked: Asked, hook: str = "add_to") -> Iterator[Any]:
+    """What is called `hook` of the extras that are asked for and that the backend takes."""
     for extra in EXTRAS:
-        if extra.module and name in extra.backends and extra.is_asked(Asked(name, options)):
-            function = getattr(importlib.import_module(extra.module), hook, None)
-            if function:
-                yield function
+        if extra.module and asked.backend in extra.backends and extra.is_asked(asked):
+            found = getattr(importlib.import_module(extra.module), hook, None)
+            if found:
+                yield found
 
 
-def make_exchange(traffic: Any, weights: Sequence[Any], options: BackendOptions) -> Any:
+def make_exchange(collectives: Any, weights: Sequence[Any], options: Parallelism) -> Any:
     """The exchange that the options name; one worker alone leaves its gradients as they are."""
-    name = options.compression if traffic.size > 1 else "none"
-    return _load(EXCHANGES[name])(traffic, weights, options)
+    name = options.compression if collectives.size > 1 else "none"
+    return _load(EXCHANGES[name])(collectives, weights, options)
 
 
-def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
-    """The backend called `name`, or what an extra puts in its place; InputError where there is none."""
-    options = options or BackendOptions()
-    check(Asked(name, options))
-    backend: Backend = _load(BACKENDS[name].where)(options)
-    for instead_of in extras_of(name, options, "instead_of"):
-        backend = instead_of(backend)
+def make_backend(
+    name: str,
+    settings: Settings | None = None,
+    *,
+    processes: Processes | None = None,
+    folder: str = ".",
+    **keys: Any,
+) -> Backend:
+    """The backend called `name`, or what an extra puts in its place; InputError where there is none.
+
+    Args:
+      name: as in `--backend=NAME`.
+      settings: of a run, or `keys`: of a config that say how steps are computed, such as `accumulate=2`, see
+        `Settings.with_keys`.
+      processes, folder: see Backend.
+    """
+    asked = Asked(name, settings or Settings.with_keys(**keys), processes or find_processes())
+    check(asked)
+    kind, collectives = BACKENDS[name], None
+    # A process alone has nobody to talk to; only a mesh has devices anyway.
+    if kind.transport and (asked.several or name == "dtensor"):
+        collectives = _load(kind.transport)(asked.processes, folder, asked.settings)
+    make = [_load(kind.where), *extras_of(asked, "instead_of")][-1]
+    backend: Backend = make(
+        asked.settings, collectives, name, processes=asked.processes, folder=folder
+    )
     return backend
 
 
@@ -491,11 +520,10 @@ def mesh_backend(
     Raises:
       InputError: no such mesh, or TensorFlow has started with fewer devices.
     """
-    options = BackendOptions.on_mesh(
-        mesh, layouts=tuple((layouts or {}).items()), zero_stage=zero_stage
-    )
-    num_processes = options.processes.size
-    devices = options.mesh.devices_per_process(num_processes)
+    rules = tuple((layouts or {}).items())
+    settings = Settings.with_keys(mesh=mesh, layouts=rules, zero_stage=zero_stage)
+    num_processes = find_processes().size
+    devices = settings.parallel.mesh.devices_per_process(num_processes)
     if "tensorflow" not in sys.modules:
         prepare_tensorflow(virtual_devices=devices, start=num_processes == 1)
     import tensorflow as tf
@@ -510,9 +538,9 @@ def mesh_backend(
         started = len(tf.config.list_logical_devices("CPU")) if num_processes == 1 else devices
         if started < devices:
             raise InputError(
-                f"mesh {options.mesh} needs {devices} devices, and TensorFlow has started with {started}; call "
-                "tfmat.mesh_backend before the first Keras model or tensor is made"
+                f"mesh {settings.parallel.mesh} needs {devices} devices, and TensorFlow has started with {started}; "
+                "call tfmat.mesh_backend before the first Keras model or tensor is made"
             )
-    backend = make_backend("dtensor", options)
+    backend = make_backend("dtensor", settings)
     backend.start()
     return backend

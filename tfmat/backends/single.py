@@ -4,11 +4,10 @@ Many steps run in one call of a graph, the data gathered by index inside it. A w
 batch and sums over the others where the step's exchange says so; alone, that is the identity. The loss is divided by
 the global batch, so unequal parts are right without further ado."""
 
-import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,18 +19,18 @@ from tfmat.backends.base import (
     Collectives,
     Metric,
     PerExample,
-    SavedArray,
     SavedArrays,
     StepTimes,
 )
-from tfmat.backends.exchange import Exchange, Kept, Traffic
-from tfmat.backends.options import BackendOptions
+from tfmat.backends.exchange import Kept
 from tfmat.backends.registry import Asked, check, extras_of, make_exchange
 from tfmat.backends.step import (
     Batch,
-    Rounds,
+    EveryStep,
+    SlotDivision,
     Stamps,
     State,
+    Step,
     assign_all,
     check_coupling,
     check_parts,
@@ -57,22 +56,6 @@ from tfmat.networks.factory import is_synchronized
 
 # Before the names of what workers keep for themselves; other backends do not look at these.
 _PREFIX = "exchange/"
-
-
-class SlotDivision(Protocol):
-    """How the optimizer's slots are divided over the workers.
-
-    Attributes:
-      divided: names of these slots in a state.
-    """
-
-    divided: Mapping[str, Any]
-
-    def saved(self, name: str, rows: tf.Tensor) -> np.ndarray:
-        """The whole slot of that name for a checkpoint, from its parts: [workers, numbers]."""
-
-    def own(self, name: str, array: np.ndarray | SavedArray) -> np.ndarray | SavedArray:
-        """This worker's part of a saved slot, which is whole or that part already."""
 
 
 class Replica:
@@ -123,7 +106,7 @@ class Replica:
         if workers > 1 and self._local_statistics:
             self._collectives.begin_graph("statistics")
             for variable in self._local_statistics:
-                (total,) = self._collectives.reduce([tf.convert_to_tensor(variable)])
+                (total,) = self._collectives.sum([tf.convert_to_tensor(variable)])
                 variable.assign(total / workers)
         for name, variable in [*self.variables.named().items(), *self._named_kept(common=True)]:
             if name not in self._own_slots and name not in self._divided:
@@ -251,12 +234,7 @@ def _local_statistics(model: keras.Model) -> list[Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Data parallel training: each worker holds the whole state and computes its part of the global batch.
-#
-# Many steps run in one call of a graph, the data gathered by index inside it. A worker takes its columns of each
-# global
-# batch and sums over the others where the step says `reduce`; alone, that is the identity. The loss is divided by the
-# global batch, so unequal parts are right without further ado.
+# Steps on one worker's part of each batch.
 
 
 def asked_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
@@ -268,100 +246,15 @@ def asked_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
     }
 
 
-class EveryStep:
-    """Workers that meet in every step. A subclass has them meet otherwise.
-
-    Attributes:
-      every: steps between two meetings.
-      kept: what each worker keeps from one meeting to the next.
-      settles: whether `settle` has anything to do.
-    """
-
-    every = 1
-    kept: Sequence[Kept] = ()
-    settles = False
-
-    def num_examples(self, weights: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
-        """[steps]: by which number each step divides its sum of losses; see Backend.train for the arguments."""
-        return num_examples
-
-    def begin(self, kept: Sequence[Any]) -> Rounds | None:
-        """Begins some steps, in a graph.
-
-        Args:
-          kept: variables of `self.kept`.
-
-        Returns:
-          The rounds in which the steps are to be taken; `end` comes after the last of them.
-        """
-        return None
-
-    def end(self) -> None:
-        """Ends the steps, in a graph."""
-
-    def settle(self, kept: Sequence[Any]) -> None:
-        """Has the workers agree on all that they learned, in a graph, after `end`."""
-
-
-@dataclasses.dataclass
-class Parts:
-    """The parts of a training step. Extras (`tfmat.backends.registry`) change some of it, one after the other.
-
-    Attributes:
-      model: built; of a pipeline its stage.
-      optimizer: functional; an extra may build it for other variables than the model's.
-      options, collectives: of the backend.
-      exchange: of the gradients in each step.
-      rounds: when the workers meet.
-      division: of the slots over the workers; None where they are whole.
-      slots_differ: whether each worker has slots of its own.
-      step_optimizer: what takes the step; None for `optimizer`.
-      slots_in_memory: slots -> those that a step is given.
-      recomputation: calls the model in training; None for its own call.
-      whole_model: of which `model` is a stage; None where it is no stage.
-      gradients_follow: whether a stage's gradients are computed right after its outputs.
-      note: for people.
-    """
-
-    model: keras.Model
-    optimizer: keras.optimizers.Optimizer
-    options: BackendOptions
-    collectives: Collectives
-    exchange: Exchange = dataclasses.field(default_factory=Exchange)
-    rounds: EveryStep = dataclasses.field(default_factory=EveryStep)
-    division: SlotDivision | None = None
-    slots_differ: bool = False
-    step_optimizer: Any = None
-    slots_in_memory: Callable[[list[Any]], list[Any]] = list
-    recomputation: Any = None
-    whole_model: keras.Model | None = None
-    gradients_follow: bool = True
-    note: str = ""
-
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """The trainable ones of `model`."""
-        found: list[keras.Variable] = self.model.trainable_variables
-        return found
-
-
-def collectives_of(
-    transport: Callable[[BackendOptions], Collectives], options: BackendOptions
-) -> Collectives:
-    """Collectives of the options' processes; a process alone needs none of its own."""
-    return transport(options) if options.processes.size > 1 else Collectives()
-
-
 class SingleBackend(Backend):
     """The state lives in the model's own variables."""
 
-    name = "single"
     # Whether examples of a batch change each other's results, once that was tried.
     _coupled: bool | None = None
     _rounds: EveryStep = EveryStep()
 
     def time_steps(self, one_call_in: int = 1) -> None:
-        check(Asked(self.name, self.options, {"profile": True}))
+        check(Asked(self.name, self.settings, self.processes, {"profile": True}))
         if tf.config.list_logical_devices("GPU"):
             raise InputError(
                 "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
@@ -383,32 +276,35 @@ class SingleBackend(Backend):
     ) -> None:
         self.collectives.check_build(jit_compile)
         asked = {"jit_compile": jit_compile, "profile": self.timed_calls > 0}
-        check(Asked(self.name, self.options, {**asked, **asked_of(optimizer)}))
+        check(Asked(self.name, self.settings, self.processes, {**asked, **asked_of(optimizer)}))
         check_precision(model, optimizer)
         check_parts(model, self.options.accumulate)
-        parts = self._parts_of_step(model, optimizer)
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
-        self._exchange, self._rounds = parts.exchange, parts.rounds
-        self.meets_every, self.note = parts.rounds.every, parts.note
-        self._step = make_step(
+        bucket_mb = self.options.bucket_mb
+        self.collectives.most_bytes = None if bucket_mb is None else 1e6 * bucket_mb
+        exchange = make_exchange(self.collectives, model.trainable_variables, self.options)
+        step = make_step(
             model,
-            parts.step_optimizer or optimizer,
+            optimizer,
             loss,
             metrics,
             auxiliary_loss,
             worker=self.rank,
-            exchange=parts.exchange,
+            exchange=exchange,
             bfloat16=bfloat16,
-            recomputation=parts.recomputation,
         )
-        kept = [*parts.rounds.kept, *parts.exchange.kept]
+        self._add_extras(step)
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        self._step, self._rounds = step, step.rounds
+        self.meets_every, self.note = step.rounds.every, step.note
+        kept = [*step.rounds.kept, *step.exchange.kept]
         self._replica = Replica(
-            model, optimizer, self.collectives, kept, parts.slots_differ, parts.division
+            model, optimizer, self.collectives, kept, step.slots_differ, step.division
         )
         variables = self._replica.variables
-        self._variables = variables._replace(slots=parts.slots_in_memory(variables.slots))
-        if parts.exchange.kept:
+        in_memory = step.slots_in_memory or list
+        self._variables = variables._replace(slots=in_memory(variables.slots))
+        if step.exchange.kept:
             self._variables = self._variables._replace(kept=self._replica.kept)
         self._compute: Any = self._step.compute
         if jit_compile:
@@ -417,15 +313,10 @@ class SingleBackend(Backend):
         self._num_calls = 0
         self._model, self._coupled = model, None
 
-    def _parts_of_step(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Parts:
-        """The parts of the step, with the extras that the options ask for."""
-        options = self.options
-        self._traffic = Traffic(self.collectives, options.bucket_bytes)
-        exchange = make_exchange(self._traffic, model.trainable_variables, options)
-        parts = Parts(model, optimizer, options, self.collectives, exchange)
-        for add_to in extras_of(self.name, options):
-            add_to(parts)
-        return parts
+    def _add_extras(self, step: Step) -> None:
+        """Has the extras that the settings ask for change the step."""
+        for add_to in extras_of(Asked(self.name, self.settings, self.processes)):
+            add_to(step, self)
 
     def place(self, data: Any) -> Any:
         tensors = self.host_tensors(data)
@@ -445,7 +336,7 @@ class SingleBackend(Backend):
         if not self._is_timed_call():
             return self._run(self._train_steps, data, indices, weights, num_examples)
         sums, moments = self._run(self._train_timed_steps, data, indices, weights, num_examples)
-        self.step_times = StepTimes(moments, self._exchange.num_updating)
+        self.step_times = StepTimes(moments, self._step.exchange.num_updating)
         return sums
 
     def settle(self) -> None:
@@ -456,7 +347,7 @@ class SingleBackend(Backend):
                 self._functions["settle"]()
 
     def _settle(self) -> None:
-        self._traffic.begin_graph("settle")
+        self.collectives.begin_graph("settle")
         self._rounds.settle(self._replica.kept)
 
     def _is_timed_call(self) -> bool:
@@ -560,7 +451,7 @@ class SingleBackend(Backend):
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
         rounds = self._rounds
-        self._traffic.begin_graph("train")
+        self.collectives.begin_graph("train")
         batches = data, indices, weights, rounds.num_examples(weights, num_examples)
         run = rounds.begin(self._replica.kept)
 
@@ -576,14 +467,14 @@ class SingleBackend(Backend):
         else:
             sums = each_batch(step, self._num_pieces, *batches, rounds=run)
         rounds.end()
-        self.bytes_per_step = self._traffic.bytes / self.meets_every
-        return sums if run is None else self.collectives.reduce([sums])[0]
+        self.bytes_per_step = self.collectives.bytes / self.meets_every
+        return sums if run is None else self.collectives.sum([sums])[0]
 
     def _train_timed_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> Any:
         def step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
-            self._traffic.begin_graph("train", stamps.around)
+            self.collectives.begin_graph("train", stamps.around)
             state, sums = self._compute(self._read(), pieces)
             return self._assign(state, sums, stamps)
 
@@ -591,7 +482,7 @@ class SingleBackend(Backend):
         timed = each_timed_batch(
             step, self._num_pieces, several, data, indices, weights, num_examples
         )
-        self.bytes_per_step = self._traffic.bytes
+        self.bytes_per_step = self.collectives.bytes
         return timed
 
     def _assign(self, state: State, sums: tf.Tensor, stamps: Stamps | None = None) -> tf.Tensor:
@@ -613,7 +504,7 @@ class SingleBackend(Backend):
         self.collectives.begin_graph("evaluate")
         sums = each_batch(step, self._num_pieces, data, indices, weights, num_examples)
         # One collective a call, not one a batch: nothing here waits for the other workers' sums.
-        return self.collectives.reduce([sums])[0]
+        return self.collectives.sum([sums])[0]
 
     def _num_pieces(self, width: int) -> int:
         """State such as moving statistics must go through in one piece, and so must coupled examples."""

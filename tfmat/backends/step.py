@@ -9,14 +9,14 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Backend, Metric, PerExample, SavedArrays
-from tfmat.backends.exchange import Exchange, Tensors
+from tfmat.backends.base import Backend, Metric, PerExample, SavedArray, SavedArrays
+from tfmat.backends.exchange import Exchange, Kept, Tensors
 from tfmat.backends.losses import num_sums, per_example_mean, sums_of, weighted_sum
 from tfmat.errors import InputError, nearest
 from tfmat.networks.factory import (
@@ -732,6 +732,57 @@ def _seconds(run: Callable[[tf.Tensor], Any], count: int) -> float:
 # The training step as a pure function: state and batch in, new state and sums out. Every backend runs this one.
 
 
+class EveryStep:
+    """Workers that meet in every step. A subclass has them meet otherwise.
+
+    Attributes:
+      every: steps between two meetings.
+      kept: what each worker keeps from one meeting to the next.
+      settles: whether `settle` has anything to do.
+    """
+
+    every = 1
+    kept: Sequence[Kept] = ()
+    settles = False
+
+    def num_examples(self, weights: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
+        """[steps]: by which number each step divides its sum of losses; see Backend.train for the arguments."""
+        return num_examples
+
+    def begin(self, kept: Sequence[Any]) -> Rounds | None:
+        """Begins some steps, in a graph.
+
+        Args:
+          kept: variables of `self.kept`.
+
+        Returns:
+          The rounds in which the steps are to be taken; `end` comes after the last of them.
+        """
+        return None
+
+    def end(self) -> None:
+        """Ends the steps, in a graph."""
+
+    def settle(self, kept: Sequence[Any]) -> None:
+        """Has the workers agree on all that they learned, in a graph, after `end`."""
+
+
+class SlotDivision(Protocol):
+    """How the optimizer's slots are divided over the workers.
+
+    Attributes:
+      divided: names of these slots in a state.
+    """
+
+    divided: Mapping[str, Any]
+
+    def saved(self, name: str, rows: tf.Tensor) -> np.ndarray:
+        """The whole slot of that name for a checkpoint, from its parts: [workers, numbers]."""
+
+    def own(self, name: str, array: np.ndarray | SavedArray) -> np.ndarray | SavedArray:
+        """This worker's part of a saved slot, which is whole or that part already."""
+
+
 # Between the dropout seeds of two workers.
 _SEED_SHIFT = 1_000_003
 
@@ -739,13 +790,33 @@ _SEED_SHIFT = 1_000_003
 class Step:
     """`compute` and `evaluate` for one model, optimizer, loss and set of metrics.
 
+    Extras (`tfmat.backends.registry`) change some of what it is made of, one after the other.
+
     Attributes:
-      model: see the arguments.
+      model: built; of a pipeline its stage.
+      optimizer: that takes the step. An extra may build it for other variables than the model's, or take its place.
+      exchange: of the gradients in each step.
+      rounds: when the workers meet.
+      division: of the slots over the workers; None where they are whole.
+      slots_differ: whether each worker has slots of its own.
+      slots_in_memory: slots -> those that a step is given; None for all.
+      recomputation: calls the model in training; None for its own call.
+      whole_model: of which `model` is a stage; None where it is no stage.
+      gradients_follow: whether a stage's gradients are computed right after its outputs.
+      note: for people.
       functions: loss, auxiliary loss, and metrics but for keras.metrics objects.
       num_sums: that each step gives.
       signature: specs of (labels, outputs) of the last batch that was traced.
     """
 
+    rounds: EveryStep = EveryStep()
+    division: SlotDivision | None = None
+    slots_differ = False
+    slots_in_memory: Callable[[list[Any]], list[Any]] | None = None
+    recomputation: Any = None
+    whole_model: keras.Model | None = None
+    gradients_follow = True
+    note = ""
     signature: Any = None
 
     def __init__(
@@ -760,14 +831,11 @@ class Step:
         exchange: Exchange | None = None,
         gather: Callable[[list[Any]], list[Any]] = list,
         bfloat16: Sequence[keras.layers.Layer] = (),
-        recomputation: Any = None,
     ):
-        self._exchange = exchange or Exchange()
+        self.exchange = exchange or Exchange()
         self._gather = gather
         self._bfloat16 = bfloat16
-        self._recomputation = recomputation
-        self.model = model
-        self._optimizer = optimizer
+        self.model, self.optimizer = model, optimizer
         self._loss = loss
         self._auxiliary_loss = auxiliary_loss
         self._metrics = list(metrics.values())
@@ -850,7 +918,7 @@ class Step:
         sums: tf.Tensor,
         non_trainable: list[tf.Tensor],
     ) -> tuple[State, tf.Tensor]:
-        weights, slots, sums, kept = self._exchange.update(self._optimizer, state, gradients, sums)
+        weights, slots, sums, kept = self.exchange.update(self.optimizer, state, gradients, sums)
         return State(weights, non_trainable, slots, kept), sums
 
     def _gradients(self, state: State, batch: Batch) -> Gradients:
@@ -862,7 +930,7 @@ class Step:
             loss, objective = self.objective(weights, batch, outputs)
             if penalties:
                 objective += tf.cast(self.penalty(batch, penalties), objective.dtype)
-            objective = self._optimizer.scale_loss(objective)
+            objective = self.optimizer.scale_loss(objective)
         gradients = tape.gradient(objective, state.weights)
         gradients = connected(gradients, state.weights, self.model.trainable_variables)
         # Embeddings give rows, some of them twice, which Keras's Adam would square one by one.
@@ -877,14 +945,14 @@ class Step:
         @contextlib.contextmanager
         def context() -> Iterator[None]:
             with (
-                batch_context(batch.weights, self._exchange.traffic.sum, self._normalizations),
+                batch_context(batch.weights, self.exchange.collectives.sum, self._normalizations),
                 computing_in_bfloat16(self._bfloat16),
             ):
                 yield
 
         non_trainable = self._shift_seeds(non_trainable, 1)
-        if self._recomputation:
-            outputs, non_trainable, penalties = self._recomputation(
+        if self.recomputation:
+            outputs, non_trainable, penalties = self.recomputation(
                 weights, non_trainable, batch.features, context
             )
         else:
@@ -903,7 +971,7 @@ class Step:
         This worker's batch alone counts, whatever the others do.
         """
         alone = copy.copy(self)
-        alone._exchange = Exchange()
+        alone.exchange = Exchange()
         weights = self._gather(state.weights)
         outputs, non_trainable, _ = alone.forward(weights, state.non_trainable, batch)
         with self._scope(weights):
@@ -1018,10 +1086,10 @@ class SharpnessAwareStep(Step):
 
     def _ascended(self, state: State, gradients: list[tf.Tensor]) -> State:
         """The state with the weights at which the loss is about the largest within ρ."""
-        gradients = self._exchange.traffic.sum(gradients)
+        gradients = self.exchange.collectives.sum(gradients)
         length = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(g)) for g in gradients]))
         # A cast would make float32 of Python's number first.
-        radius = tf.constant(self._optimizer.sam_rho, length.dtype)
+        radius = tf.constant(self.optimizer.sam_rho, length.dtype)
         scale = tf.math.divide_no_nan(radius, length)
         moved = [
             weight + tf.cast(scale, weight.dtype) * gradient

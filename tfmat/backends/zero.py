@@ -14,11 +14,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import SavedArray
+from tfmat.backends.base import Backend, SavedArray
 from tfmat.backends.exchange import Exchange, Tensors
 from tfmat.backends.layouts import Collective, Footprint, bytes_of_variable, slot_owners
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.single import Parts
+from tfmat.backends.step import Step
 from tfmat.config import BATCH, Settings
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import LAMB, LARC, LARS, NovoGrad, exclude_alike
@@ -130,7 +129,7 @@ class DividedUpdate(Exchange):
     """
 
     def __init__(self, division: Division, whole: Exchange):
-        super().__init__(whole.traffic)
+        super().__init__(whole.collectives)
         self._division, self.travels_as = division, whole.travels_as
 
     def update(
@@ -140,29 +139,29 @@ class DividedUpdate(Exchange):
         rows = division.rows(gradients)
         if self.travels_as:
             rows = [tf.cast(row, self.travels_as) for row in rows]
-        mine = self.traffic.scatter(rows)
+        mine = self.collectives.scatter(rows)
         summed = [tf.cast(s, g.dtype) for s, g in zip(mine, gradients, strict=True)]
         parts = [division.part(weight, i) for i, weight in enumerate(state.weights)]
         self.num_updating = 1
 
         def sum_of_parts(numbers: tf.Tensor) -> tf.Tensor:
             self.num_updating += 1
-            return self.traffic.sum([numbers])[0]
+            return self.collectives.sum([numbers])[0]
 
         optimizer.sum_of_parts = sum_of_parts
         parts, slots = optimizer.stateless_apply(state.slots, summed, parts)
-        *all_parts, all_sums = self.traffic.collect([*parts, sums])
+        *all_parts, all_sums = self.collectives.collect([*parts, sums])
         weights = [division.whole(part, i) for i, part in enumerate(all_parts)]
         return weights, slots, tf.reduce_sum(all_sums, 0), []
 
 
-def add_to(parts: Parts) -> None:
+def add_to(step: Step, backend: Backend) -> None:
     """Builds the optimizer for the part of each weight that this process updates; InputError where it cannot."""
-    collectives, variables = parts.collectives, parts.model.trainable_variables
+    collectives = step.exchange.collectives
     if collectives.size > 1:
-        division = Division(variables, collectives.size, collectives.rank)
-        division.build(parts.optimizer)
-        parts.division, parts.exchange = division, DividedUpdate(division, parts.exchange)
+        division = Division(step.model.trainable_variables, collectives.size, collectives.rank)
+        division.build(step.optimizer)
+        step.division, step.exchange = division, DividedUpdate(division, step.exchange)
 
 
 class _Part(keras.Variable):
@@ -214,7 +213,6 @@ def _filled_up(flat: tf.Tensor, length: int) -> tf.Tensor:
 
 def plan_processes(
     config: Settings,
-    options: BackendOptions,
     workers: int,
     *,
     num_outputs: int,
@@ -227,7 +225,6 @@ def plan_processes(
 
     Args:
       config: checked for `--backend=horovod` or `mpi`; with `compression` none or fp16.
-      options: with the ZeRO stage.
       workers: how many processes.
       num_outputs, inputs: as for `plan_of_config`.
 
@@ -240,7 +237,7 @@ def plan_processes(
     model = build_model(config.model, num_outputs=num_outputs, **inputs)
     optimizer = build_optimizer(config.optimizer)
     variables = model.trainable_variables
-    is_divided = options.zero_stage > 0 and workers > 1
+    is_divided = config.parallel.zero_stage > 0 and workers > 1
     division = Division(variables, workers if is_divided else 1, 0)
     if is_divided:
         division.build(optimizer)
@@ -269,7 +266,7 @@ def plan_processes(
     found += [footprint(v, f"optimizer/{v.name}", 0, 0, bytes_of_variable(v)) for v in counters]
     numbers = sum(division.padded_sizes)
     count, size = len(variables), variables[0].value.dtype.size
-    of_gradients = numbers * (2 if options.compression == "fp16" else size)
+    of_gradients = numbers * (2 if config.parallel.compression == "fp16" else size)
     if workers == 1:
         return tuple(found), ()
     if not is_divided:

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tfmat.backends.layouts import Collective, Footprint, Plan
-    from tfmat.backends.options import BackendOptions
     from tfmat.config import Config, Settings
     from tfmat.data.dataset import PackedDataset
     from tfmat.identification.evaluate import Evaluated
@@ -546,13 +545,11 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
       tfmat layouts --config=configs/wide.py --backend=mpi --config.mesh=batch:4 --config.zero_stage=2
     """
     config = read_config(flag_values)
-    from tfmat.backends.options import BackendOptions, has_stages
     from tfmat.config import Settings
     from tfmat.records.simulation import RecordForm
     from tfmat.workflow.job import curve_settings
 
     settings = Settings.of(config)
-    options = BackendOptions.of_settings(settings)
     curves = curve_settings(config)
     num_outputs = len(curves.build_law().identified)
     from tfmat.launch.runtime import prepare_tensorflow
@@ -562,17 +559,18 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
         "num_outputs": num_outputs,
         "inputs": RecordForm.of(curves).network(),
     }
-    if has_stages(options.mesh):
-        return _show_stages(settings, options, network, flag_values.json)
+    if settings.parallel.has_stages:
+        return _show_stages(settings, network, flag_values.json)
     if flag_values.backend != "dtensor":
-        return _show_processes(settings, options, flag_values.backend, network, flag_values.json)
+        return _show_processes(settings, flag_values.backend, network, flag_values.json)
     from tfmat.backends.layouts import collectives_of_step, plan_of_config
     from tfmat.backends.registry import check_config_for
+    from tfmat.launch.processes import find_processes
 
-    check_config_for("dtensor", settings, options)
-    plan, footprints = plan_of_config(settings, options, **network)
+    check_config_for("dtensor", settings, find_processes())
+    plan, footprints = plan_of_config(settings, **network)
     notices = list(plan.notices)
-    if options.layouts:
+    if settings.parallel.layouts:
         notices.append(
             "the exchanges of activations are an estimate here: DTensor chooses some layouts between layers itself"
         )
@@ -584,24 +582,24 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     return 0
 
 
-def _show_stages(
-    settings: "Settings", options: "BackendOptions", network: dict[str, Any], as_json: bool
-) -> int:
+def _show_stages(settings: "Settings", network: dict[str, Any], as_json: bool) -> int:
     from tfmat.backends.pipeline import plan_stages
     from tfmat.backends.registry import check_config_for
     from tfmat.console import open_console
+    from tfmat.launch.processes import find_processes
 
     # As on a machine with as many processes.
-    processes = dataclasses.replace(options.processes, size=options.mesh.num_devices)
-    check_config_for("mpi", settings, dataclasses.replace(options, processes=processes))
-    plan = plan_stages(settings, options, **network)
+    mesh = settings.parallel.mesh
+    processes = dataclasses.replace(find_processes(), size=mesh.num_devices)
+    check_config_for("mpi", settings, processes)
+    plan = plan_stages(settings, **network)
     if as_json:
-        content = {"mesh": str(options.mesh), **dataclasses.asdict(plan)}
+        content = {"mesh": str(mesh), **dataclasses.asdict(plan)}
         print(json.dumps(content, indent=2, ensure_ascii=False))
         return 0
     console = open_console(100)
     console.print(
-        f"mesh {options.mesh}; a batch of {settings.global_batch_size} examples in {plan.micro_batches} "
+        f"mesh {mesh}; a batch of {settings.global_batch_size} examples in {plan.micro_batches} "
         f"micro-batches of {plan.micro_batch_size}; bytes in each process:",
         markup=False,
     )
@@ -634,7 +632,6 @@ def _show_stages(
 
 def _show_processes(
     settings: "Settings",
-    options: "BackendOptions",
     backend: str,
     network: dict[str, Any],
     as_json: bool,
@@ -643,7 +640,9 @@ def _show_processes(
     from tfmat.backends.zero import plan_processes
     from tfmat.config import BATCH
     from tfmat.console import open_console
+    from tfmat.launch.processes import find_processes
 
+    options = settings.parallel
     mesh = options.mesh
     workers = mesh.size(BATCH)
     if mesh.num_devices != workers:
@@ -657,9 +656,9 @@ def _show_processes(
             "metrics.jsonl of a run tells bytes_sent_per_step"
         )
     # As on a machine with as many processes.
-    processes = dataclasses.replace(options.processes, size=workers)
-    check_config_for(backend, settings, dataclasses.replace(options, processes=processes))
-    footprints, collectives = plan_processes(settings, options, workers, **network)
+    processes = dataclasses.replace(find_processes(), size=workers)
+    check_config_for(backend, settings, processes)
+    footprints, collectives = plan_processes(settings, workers, **network)
     notices = []
     if options.local_steps > 1:
         notices.append(f"the workers exchange once in {options.local_steps} steps")

@@ -123,13 +123,12 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
     """Trains into `path`, from its last checkpoint if there is one; a run that diverges has ended too."""
     import keras
 
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
     from tfmat.workflow.job import train
 
     keras.backend.clear_session()
     make_folder(path)
-    options = BackendOptions.of_settings(Settings.of(config), folder=str(path))
-    with make_backend("single", options) as backend:
+    with make_backend("single", Settings.of(config), folder=str(path)) as backend:
         try:
             train(config, dataset, workdir=str(path), backend=backend)
         except DivergedError:
@@ -455,7 +454,7 @@ def _test(
     progress: Progress | None,
 ) -> pd.DataFrame:
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test; `features` of all training curves."""
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
     from tfmat.backends.losses import per_example_function
     from tfmat.backends.step import choose_for, chosen_layers
     from tfmat.data.pipeline import Span
@@ -467,14 +466,14 @@ def _test(
 
     # Only what changes how a step is computed: a range test has one worker.
     settings = Settings.of(config)
-    options = BackendOptions(
+    backend = make_backend(
+        "single",
+        folder=workdir,
         accumulate=config.accumulate,
         recompute=config.model.recompute,
         offload=config.offload,
         offload_dir=config.offload_dir,
-        folder=workdir,
     )
-    backend = make_backend("single", options)
     whole = build_for(config, dataset)
     losses, (_, model) = losses_and_metrics(config, dataset, whole), parted(whole)
     rise = ExponentialRise(low, high, steps)

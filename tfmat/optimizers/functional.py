@@ -295,7 +295,7 @@ def check_optimizer(optimizer: Any) -> None:
     if optimizer.gradient_accumulation_steps:
         raise InputError(
             f"{name}(gradient_accumulation_steps={optimizer.gradient_accumulation_steps}) is not supported; use so "
-            "many times the global_batch_size, which gives the same steps (BackendOptions(accumulate=...) splits it)"
+            "many times the global_batch_size, which gives the same steps (make_backend(..., accumulate=...) splits it)"
         )
     if optimizer.built:
         raise InputError(f"{name} is built already; give one that was not used yet")

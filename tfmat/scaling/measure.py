@@ -18,8 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tfmat.backends.layouts import weights_of
-from tfmat.backends.options import Weight
+from tfmat.backends.layouts import Weight, weights_of
 from tfmat.config import BATCH, Config, Settings, check_config, default_config
 from tfmat.console import log, progress_bar
 from tfmat.data.dataset import PackedDataset

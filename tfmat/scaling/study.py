@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from tfmat.backends.options import BackendOptions, Weight
+from tfmat.backends.layouts import Weight
 from tfmat.backends.registry import check_config_for
 from tfmat.config import (
     BATCH,
@@ -76,8 +76,7 @@ def check_exchange(text: str, backends: Sequence[str], workers: Sequence[int]) -
             continue
         try:
             processes = Processes(size=size, local_size=size)
-            options = BackendOptions.of_settings(settings, processes=processes)
-            check_config_for(backend, settings, options)
+            check_config_for(backend, settings, processes)
         except InputError as error:
             raise InputError(f"exchange='{text}' of {size} workers: {error}") from error
 

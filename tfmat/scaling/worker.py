@@ -150,21 +150,17 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
 
 def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> Any:
     """The variant's backend."""
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
 
     variant, config = spec["variant"], check_config(Config(spec["config"]))
-    if not variant["mesh"]:
-        settings = Settings.of(config)
-        options = BackendOptions.of_settings(settings, processes=processes, folder=str(folder))
-        return make_backend(variant["backend"], options)
-    options = BackendOptions.on_mesh(
-        variant["mesh"],
-        processes=processes,
-        zero_stage=variant["zero_stage"],
-        folder=str(folder),
-        recompute=config.model.recompute,
-    )
-    return make_backend(variant["backend"], options)
+    settings = Settings.of(config)
+    if variant["mesh"]:
+        settings = Settings.with_keys(
+            mesh=variant["mesh"],
+            zero_stage=variant["zero_stage"],
+            recompute=config.model.recompute,
+        )
+    return make_backend(variant["backend"], settings, processes=processes, folder=str(folder))
 
 
 @contextlib.contextmanager
@@ -349,8 +345,7 @@ def _optimizer(
     from tfmat.optimizers import build_optimizer, build_schedule
 
     section, epochs = Settings.of(config).optimizer, EpochPlan(num_examples, batch)
-    # A local step sees no more of a batch than the worker's own part, as in tfmat.workflow.job.
-    seen = -(-batch // (backend.world_size if backend.options.trains_apart else 1))
+    seen = backend.examples_of_a_step(batch)
     return lambda total, _: build_optimizer(section, build_schedule(section, epochs, total, seen))
 
 

@@ -330,7 +330,7 @@ class Meter:
 
     def __init__(self, backend: Backend, trace: Trace | None = None):
         self._backend, self._trace = backend, trace
-        processes = backend.options.processes
+        processes = backend.processes
         self._machine, self._whole = MachineUse(processes), MachineUse(processes)
         self._profile = StepProfile()
         self._compiled: set[tuple[int, bool]] = set()

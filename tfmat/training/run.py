@@ -20,7 +20,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 from tfmat.backends import Backend
 from tfmat.backends.base import SavedArrays, from_rank_0
 from tfmat.backends.losses import Summary, make_metrics, per_example_function
-from tfmat.backends.options import STAGE
 from tfmat.backends.pipeline import slots_of
 from tfmat.backends.step import check_model, choose_for, chosen_layers
 from tfmat.config import Duration, Settings
@@ -729,8 +728,7 @@ class Run:
     def _resolved(self) -> dict[str, Any]:
         """The plan for people: the lengths in steps, and where they are done. Part of config.json."""
         settings, backend, epochs, total = self._settings, self._backend, self._epochs, self._total
-        axes = dict(backend.options.mesh.axes)
-        mesh = axes if backend.name == "dtensor" or STAGE in axes else None
+        mesh = dict(backend.options.mesh.axes) if backend.uses_mesh else None
         optimizer, every = settings.optimizer, settings.checkpoint.every
         return {
             "backend": backend.name,

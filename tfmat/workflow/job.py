@@ -32,7 +32,7 @@ from tfmat.training.run_folder import ENDED
 if TYPE_CHECKING:
     import keras
 
-    from tfmat.backends import Backend, BackendOptions
+    from tfmat.backends import Backend
     from tfmat.backends.base import Collectives
     from tfmat.data.dataset import Kept
     from tfmat.identification.identifier import Identifier
@@ -351,13 +351,10 @@ def train(
 def _tell_network(
     config: Config, model: "keras.Model", num_outputs: int, backend: "Backend"
 ) -> None:
-    from tfmat.backends.options import has_stages
-
     log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
     if backend.world_size > 1:
-        log(f"{backend.name}: {_shares(backend, config.global_batch_size)}")
-    uses_mesh = backend.name == "dtensor" or has_stages(backend.options.mesh)
-    if not uses_mesh and backend.options.mesh.num_devices > 1:
+        log(f"{backend.name}: {backend.sharing(config.global_batch_size)}")
+    if not backend.uses_mesh and backend.options.mesh.num_devices > 1:
         log(f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it")
 
 
@@ -368,9 +365,7 @@ def _optimizer_of(
     from tfmat.optimizers import build_optimizer, build_schedule
 
     section, epochs = settings.optimizer, settings.epochs(num_train)
-    # A local step sees no more of a batch than the worker's own part.
-    parts = backend.world_size if backend.options.trains_apart else 1
-    batch_size = -(-settings.global_batch_size // parts)
+    batch_size = backend.examples_of_a_step(settings.global_batch_size)
 
     def make(total_steps: int, steps_per_epoch: int) -> "keras.optimizers.Optimizer":
         taken, asked = section.warmup_steps(epochs, total_steps), epochs.steps(section.warmup)
@@ -497,20 +492,6 @@ def losses_and_metrics(
         "auxiliary_loss": likelihood,
         "metrics": {**metrics, "nll": likelihood},
     }
-
-
-def _shares(backend: "Backend", global_batch_size: int) -> str:
-    workers, steps = backend.world_size, backend.options.local_steps
-    every = f" every {steps} steps" if steps > 1 else ""
-    if backend.options.averaging:
-        return (
-            f"{workers} workers take turns at parts of each batch of {global_batch_size}, and average their weights "
-            f"two by two{every}"
-        )
-    shares = "take turns at batches" if backend.hands_out_batches else "share each batch"
-    meet = every and f", and meet{every}"
-    beside = ", while they take the next" if backend.options.overlap_meetings else ""
-    return f"{workers} workers {shares} of {global_batch_size}{meet}{beside}"
 
 
 def _check_loss_weights(weights: tuple[float, ...] | None, count: int) -> None:
@@ -754,7 +735,8 @@ class Job:
     Attributes:
       config: as it is kept in the run's folder.
       settings: the config, read.
-      backend, options: how its steps run; the options know the mesh and the processes.
+      backend: how its steps run.
+      processes: this one among the others.
       curves: what they are simulated with.
       dataset: where `--data_dir` is one.
       data: the data set's folder.
@@ -763,7 +745,7 @@ class Job:
     config: Config
     settings: Settings
     backend: str
-    options: "BackendOptions"
+    processes: "Processes"
     curves: CurveSettings
     dataset: PackedDataset | None
     data: pathlib.Path
@@ -803,20 +785,19 @@ def plan_job(
     Raises:
       InputError.
     """
-    from tfmat.backends import BackendOptions, check_backend
+    from tfmat.backends import check_backend
     from tfmat.backends.registry import check_config_for
+    from tfmat.launch.processes import find_processes
     from tfmat.training.run_folder import check_same_config
 
-    launched = {"processes": processes} if processes else {}
     check_backend(backend)
-    settings = Settings.of(config)
-    options = BackendOptions.of_settings(settings, folder=workdir, **launched)
-    check_config_for(backend, settings, options)
+    settings, processes = Settings.of(config), processes or find_processes()
+    check_config_for(backend, settings, processes)
     if settings.model.uncertainty == "flow" and settings.loss_weights is not None:
         raise InputError(
             "loss_weights weigh squared errors, and model.uncertainty=flow has none; leave them out"
         )
-    _check_processes(backend, options)
+    _check_processes(backend, settings, processes)
     curves = curve_settings(config)
     curves.build_law()
     dataset, folder = named_dataset(config, data_dir), pathlib.Path(data_dir)
@@ -824,7 +805,7 @@ def plan_job(
         settings = Settings.of(config)  # which says now what the data set is
     else:
         folder = dataset_folder(data_dir, curves, **seed_and_counts(config))
-    job = Job(config, settings, backend, options, curves, dataset, folder)
+    job = Job(config, settings, backend, processes, curves, dataset, folder)
     _check_representation(settings, job.form, dataset)
     check_training_fits(settings, num_outputs=job.num_outputs, form=job.form, backend=backend)
     num_curves = settings.data.num_curves
@@ -836,15 +817,14 @@ def plan_job(
     return job
 
 
-def _check_processes(backend: str, options: "BackendOptions") -> None:
-    processes = options.processes
+def _check_processes(backend: str, settings: Settings, processes: "Processes") -> None:
     if backend == "single" and processes.size > 1:
         raise InputError(
             f"{processes.launcher} started {processes.size} processes, but --backend=single is for one: each would "
             "train for itself in the same folder; use --backend=horovod or mpi, or --backend=dtensor with a mesh"
         )
     if backend == "dtensor":
-        options.mesh.devices_per_process(processes.size)
+        settings.parallel.mesh.devices_per_process(processes.size)
 
 
 def _check_representation(
@@ -945,11 +925,12 @@ def main_job(
 
     job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend)
     dataset = job.dataset
-    if job.options.processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
+    if job.processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
         dataset = dataset or make_dataset(config, job.curves, data_dir)
     _prepare_tensorflow(job, workdir)
-    with make_backend(backend, job.options) as workers:
-        _check_layout(job)
+    with make_backend(backend, job.settings, processes=job.processes, folder=workdir) as workers:
+        # Before anything is simulated.
+        workers.check_network(num_outputs=job.num_outputs, inputs=job.form.network())
         dataset = dataset or _dataset_for_all(job, data_dir, workers)
         train(config, dataset, workdir=workdir, backend=workers)
     if workers.rank != 0:
@@ -962,33 +943,20 @@ def main_job(
     report_run(workdir)
 
 
-def _check_layout(job: Job) -> None:
-    """InputError where the network cannot be divided over a mesh or into stages, before anything is simulated."""
-    from tfmat.backends.layouts import plan_of_config
-    from tfmat.backends.options import has_stages
-
-    network: dict[str, Any] = {"num_outputs": job.num_outputs, "inputs": job.form.network()}
-    if job.backend == "dtensor":
-        plan_of_config(job.settings, job.options, **network)
-    elif has_stages(job.options.mesh):
-        from tfmat.backends.pipeline import plan_stages
-
-        plan_stages(job.settings, job.options, **network)
-
-
 def _prepare_tensorflow(job: Job, workdir: str) -> None:
     from tfmat.launch.machine import recorded_onednn
     from tfmat.launch.processes import processors_per_rank
     from tfmat.launch.runtime import prepare_tensorflow
 
-    processes, on_mesh = job.options.processes, job.backend == "dtensor"
+    processes, on_mesh = job.processes, job.backend == "dtensor"
+    options = job.settings.parallel
     several = processes.size > 1
     prepare_tensorflow(
         one_thread_an_operation=goes_in_pieces(job.settings.model),
         processors=processors_per_rank(processes) if several else None,
-        waiting=int(job.backend == "mpi" and several and job.options.overlap_meetings),
+        waiting=int(job.backend == "mpi" and several and options.overlap_meetings),
         gpu=processes.local_rank if several and not on_mesh else None,
-        virtual_devices=job.options.mesh.devices_per_process(processes.size) if on_mesh else 1,
+        virtual_devices=options.mesh.devices_per_process(processes.size) if on_mesh else 1,
         start=not (several and on_mesh),
         own_program=True,
         onednn=recorded_onednn(workdir),
@@ -1007,7 +975,7 @@ def _dataset_for_all(job: Job, data_dir: str, workers: "Backend") -> PackedDatas
     folder = workers.collectives.broadcast(None)
     try:
         # Once a node is enough; rank 0 has read it too.
-        return PackedDataset.open(folder, verify=job.options.processes.local_rank == 0)
+        return PackedDataset.open(folder, verify=job.processes.local_rank == 0)
     except InputError as error:
         raise InputError(
             f"rank {workers.rank}: {error}; every node must see the data set"

@@ -23,7 +23,7 @@ def main(folder):
     prepare_tensorflow(one_thread_an_operation=True, processors=1)
     import numpy as np
 
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
     from tfmat.config import EpochPlan
     from tfmat.data.order import ExampleOrder
     from tfmat.data.pipeline import MemorySource
@@ -32,7 +32,7 @@ def main(folder):
 
     data, rank = make_data(), find_processes().rank
     for name, options in CASES.items():
-        with make_backend("asynchronous", BackendOptions(**options)) as backend:
+        with make_backend("asynchronous", **options) as backend:
             case = {"precision": "float64", "optimizer": "adam" if name != "all" else "lamb"}
             model, _ = build(case, backend)
             backend.synchronize()

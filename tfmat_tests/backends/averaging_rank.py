@@ -121,10 +121,11 @@ def main(folder):
     prepare_tensorflow(one_thread_an_operation=True, processors=1)
     import numpy as np
 
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
     from tfmat.config import EpochPlan
     from tfmat.data.order import ExampleOrder
     from tfmat.data.pipeline import MemorySource
+    from tfmat.launch.processes import find_processes
     from tfmat_tests.backends.horovod_rank import build
     from tfmat_tests.backends.problem import BATCH, NUM_EXAMPLES, make_data, spans
 
@@ -132,12 +133,11 @@ def main(folder):
     cases = {1: ("turns", "free", "no answer", "ahead"), 2: ("every second",)}
     data = make_data()
     for every, names in cases.items():
-        options = BackendOptions(averaging=True, local_steps=every)
-        if options.processes.size == 2:
+        if find_processes().size == 2:
             names = [name for name in names if name not in ("every second", "no answer")]
         if not names:
             continue
-        with make_backend("asynchronous", options) as backend:
+        with make_backend("asynchronous", averaging=True, local_steps=every) as backend:
             model, start = build({"precision": "float64", "optimizer": "adam"}, backend)
             order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
             place, epochs = backend.place(data), EpochPlan(NUM_EXAMPLES, BATCH)

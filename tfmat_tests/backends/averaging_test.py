@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.asynchronous import Peer
 from tfmat.data.order import ExampleOrder
 from tfmat.launch.processes import Processes
@@ -253,7 +253,7 @@ def test_one_worker_alone_is_the_single_backend():
     case = {"precision": "float32", "optimizer": "clipped", "num_examples": 2000}
     states = []
     for name, options in (("single", {}), ("asynchronous", {"averaging": True})):
-        with make_backend(name, BackendOptions(processes=Processes(), **options)) as backend:
+        with make_backend(name, processes=Processes(), **options) as backend:
             _, start = build(case, backend)
             train(case, backend, make_data(), start)
             states.append(backend.read())

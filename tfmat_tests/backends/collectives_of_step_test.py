@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfmat.backends.layouts import Collective, collectives_of_step, make_plan
-from tfmat.backends.options import MeshShape, Weight
+from tfmat.backends.layouts import Collective, Weight, collectives_of_step, make_plan
+from tfmat.config import MeshShape
 
 # The default network with two outputs: 153,441 numbers.
 DEFAULT = [
@@ -80,7 +80,7 @@ prepare_tensorflow(one_thread_an_operation=True, virtual_devices=num_devices)
 import keras
 import numpy as np
 import tensorflow as tf
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.config import default_config
 from tfmat.networks import build_model
 from tfmat.networks.factory import negative_log_likelihood, squared_error_of_mean
@@ -90,7 +90,7 @@ assert tf.config.threading.get_inter_op_parallelism_threads() >= 4 * num_devices
 config = default_config().model
 config.conv_filters, config.hidden_units, config.uncertainty = (4, 6), (24, 40), uncertainty
 model = build_model(config, num_outputs=2, num_points=48, seed=3)
-backend = make_backend("dtensor", BackendOptions.on_mesh(mesh, zero_stage=stage))
+backend = make_backend("dtensor", mesh=mesh, zero_stage=stage)
 backend.build(model, make_functional(keras.optimizers.Adam(1e-3)), squared_error_of_mean(2), {},
               auxiliary_loss=negative_log_likelihood(2) if uncertainty == "gaussian" else None)
 random = np.random.default_rng(0)

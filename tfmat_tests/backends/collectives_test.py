@@ -14,7 +14,7 @@ def test_a_process_alone_agrees_with_itself_and_waits_for_nobody():
         assert alone.gather("said") == ["said"]
         assert alone.maximum(-3) == -3
         tensors = [object(), object()]
-        assert alone.reduce(tensors) is tensors
+        assert alone.sum(tensors) is tensors
         times = np.array([[1.0, 2.0]])
         assert alone.latest(times) is times
         alone.barrier()

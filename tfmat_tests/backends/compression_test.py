@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends.base import Collectives
-from tfmat.backends.exchange import Exchange, Traffic
+from tfmat.backends.exchange import Exchange
 from tfmat.backends.local_steps import Meetings, OverlappedMeetings
-from tfmat.backends.options import BackendOptions
 from tfmat.backends.registry import make_exchange
+from tfmat.config import Parallelism
 from tfmat.errors import InputError
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
 
@@ -19,7 +19,7 @@ WITH_FEEDBACK = ("int8", "sign", "topk", "powersgd")
 
 
 class Threads:
-    """What `work(rank, traffic)` returns on each of some threads that sum and collect among themselves."""
+    """What `work(rank, collectives)` returns on each of some threads that sum and collect among themselves."""
 
     def __init__(self, workers):
         self._workers = workers
@@ -41,12 +41,12 @@ class Threads:
             workers = Collectives()
             workers.size, workers.rank = self._workers, rank
             # An int8 sum wraps around as MPI's does.
-            workers.reduce = lambda tensors: [
+            workers._sum = lambda tensors: [
                 tf.constant(sum(t.numpy() for t in each)) for each in together(tensors)
             ]
-            workers.collect = lambda tensors: [tf.stack(each) for each in together(tensors)]
+            workers._collect = lambda tensors: [tf.stack(each) for each in together(tensors)]
             try:
-                results[rank] = work(rank, Traffic(workers))
+                results[rank] = work(rank, workers)
             except BaseException as error:
                 errors.append(error)
                 self._barrier.abort()
@@ -65,8 +65,8 @@ def _exchange_all(name, gradients, workers=WORKERS):
     """(totals[step][i], kept values by name) of each worker."""
     weights = [tf.zeros(shape, tf.float64) for shape in SHAPES]
 
-    def work(rank, traffic):
-        exchange = make_exchange(traffic, weights, BackendOptions(compression=name))
+    def work(rank, collectives):
+        exchange = make_exchange(collectives, weights, Parallelism(compression=name))
         kept = [tf.constant(each.initial) for each in exchange.kept]
         found = []
         for own in gradients:
@@ -123,21 +123,21 @@ BYTES = {
 }
 
 
-def _traffic(workers):
+def _collectives(workers):
     """To others who have nothing, or the same."""
     made = Collectives()
     made.size = workers
-    made.collect = lambda tensors: [tf.stack([tensor] * workers) for tensor in tensors]
-    return Traffic(made)
+    made._collect = lambda tensors: [tf.stack([tensor] * workers) for tensor in tensors]
+    return made
 
 
 @pytest.mark.parametrize("name", BYTES)
 def test_bytes(name):
     weights = [tf.zeros(shape, tf.float64) for shape in SHAPES]
-    traffic = _traffic(WORKERS)
-    exchange = make_exchange(traffic, weights, BackendOptions(compression=name))
+    collectives = _collectives(WORKERS)
+    exchange = make_exchange(collectives, weights, Parallelism(compression=name))
     exchange(weights, [tf.constant(0.5)], [tf.constant(each.initial) for each in exchange.kept])
-    assert traffic.bytes == pytest.approx(BYTES[name], rel=1e-12)
+    assert collectives.bytes == pytest.approx(BYTES[name], rel=1e-12)
 
 
 def test_a_matrix_that_is_zero_comes_to_life_again():
@@ -153,12 +153,12 @@ def test_a_matrix_that_is_zero_comes_to_life_again():
 
 def test_int8_of_too_many_workers_is_refused():
     with pytest.raises(InputError, match="up to 31 workers.*there are 32"):
-        make_exchange(_traffic(32), [tf.zeros([100, 100])], BackendOptions(compression="int8"))
+        make_exchange(_collectives(32), [tf.zeros([100, 100])], Parallelism(compression="int8"))
 
 
 def test_a_worker_that_is_alone_compresses_nothing():
     exchange = make_exchange(
-        Traffic(), [tf.zeros([100, 100])], BackendOptions(compression="powersgd")
+        Collectives(), [tf.zeros([100, 100])], Parallelism(compression="powersgd")
     )
     assert not exchange.kept
 
@@ -171,8 +171,8 @@ def test_an_outer_step_is_nesterov_on_the_mean(name):
     start = [np.full(shape, 0.3) for shape in SHAPES]
     variables = [tf.Variable(value) for value in start]
 
-    def work(rank, traffic):
-        exchange = make_exchange(traffic, variables, BackendOptions(compression=name))
+    def work(rank, collectives):
+        exchange = make_exchange(collectives, variables, Parallelism(compression=name))
         meetings = Meetings(variables, WORKERS, 16, rate, momentum, exchange)
         kept = [tf.constant(each.initial) for each in meetings.kept]
         anchors = [tf.constant(value) for value in start]
@@ -213,7 +213,7 @@ def test_an_outer_step_is_nesterov_on_the_mean(name):
     ],
 )
 def test_the_outer_step_follows_the_number_of_local_steps(steps, asked, expected):
-    assert BackendOptions(local_steps=steps, **asked).outer_step == expected
+    assert Parallelism(local_steps=steps, **asked).outer_step == expected
 
 
 def test_an_overlapped_exchange_is_under_way_while_steps_are_taken():
@@ -229,8 +229,8 @@ def test_an_overlapped_exchange_is_under_way_while_steps_are_taken():
 
     weights = [tf.Variable([1.0, 2.0])]
     others = Collectives()
-    others.reduce = lambda tensors: list(map(waiting, tensors))
-    meetings = OverlappedMeetings(weights, 2, 1, 1.0, 0.0, Exchange(Traffic(others)))
+    others._sum = lambda tensors: list(map(waiting, tensors))
+    meetings = OverlappedMeetings(weights, 2, 1, 1.0, 0.0, Exchange(others))
     kept = [tf.Variable(each.initial) for each in meetings.kept]
     kept[-1].assign(True)
 
@@ -247,9 +247,9 @@ def test_an_overlapped_exchange_is_under_way_while_steps_are_taken():
 
 def test_meetings_overlap_with_nothing_where_there_are_no_local_steps():
     with pytest.raises(InputError, match="overlap_meetings needs steps between two meetings"):
-        BackendOptions(overlap_meetings=True)
+        Parallelism(overlap_meetings=True)
 
 
 def test_momentum_with_few_local_steps_is_refused():
     with pytest.raises(InputError, match=r"outer_momentum=0\.5 with local_steps=4 diverges"):
-        BackendOptions(local_steps=4, outer_momentum=0.5)
+        Parallelism(local_steps=4, outer_momentum=0.5)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfmat
-from tfmat.backends import BackendOptions, make_backend, pipeline
+from tfmat.backends import make_backend, pipeline
 from tfmat.backends.step import Step, what_couples
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
@@ -90,7 +90,7 @@ def test_the_weights_of_fit_with_a_partial_batch(make, make_loss, labels):
     [(lambda: _model(Centred()), "mse", "the model"), (_model, ranked, "a loss or metric")],
 )
 def test_parts_of_a_batch_are_refused(make, loss, name):
-    steps = ParallelSteps(make(), "sgd", loss, make_backend("single", BackendOptions(accumulate=2)))
+    steps = ParallelSteps(make(), "sgd", loss, make_backend("single", accumulate=2))
     with pytest.raises(InputError, match=f"{name} gives an example.*accumulate=2.*; use") as caught:
         steps.train(X, Y)
     assert "\n" not in str(caught.value)

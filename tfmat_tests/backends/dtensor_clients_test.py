@@ -102,12 +102,11 @@ from tfmat_tests import lean_keras
 import os, sys
 import tensorflow as tf
 from tensorflow.experimental import dtensor
-from tfmat.backends.options import BackendOptions
+from tfmat.backends import make_backend
 from tfmat.backends.dtensor import make_mesh
 from tfmat.config import MeshShape
-from tfmat.backends.dtensor import DTensorBackend
 from tfmat_tests.launch.port_guard_test import knock
-workers = DTensorBackend(BackendOptions.on_mesh("batch:2"))
+workers = make_backend("dtensor", mesh="batch:2")
 workers.start()
 found = {}
 if workers.rank == 0:

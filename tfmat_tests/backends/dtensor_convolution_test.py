@@ -5,8 +5,8 @@ Also what DTensor cannot do with the direct ones: these tests fail when a newer 
 
 import pytest
 
-from tfmat.backends.layouts import Collective, collectives_of_step, make_plan
-from tfmat.backends.options import MeshShape, Weight
+from tfmat.backends.layouts import Collective, Weight, collectives_of_step, make_plan
+from tfmat.config import MeshShape
 from tfmat.errors import InputError
 
 START = """
@@ -18,7 +18,7 @@ prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
 import keras
 import numpy as np
 import tensorflow as tf
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 """
 # One graph less: loops of steps have tests of their own.
 ONE_BY_ONE = {"TFMAT_MESH_STEPS_A_CALL": "1"}
@@ -56,7 +56,7 @@ trained.compile(keras.optimizers.Adam(1e-3), loss="mse")
 for rows in indices:
     trained.train_on_batch(inputs[rows], labels[rows])
 ours = model("unfolded")
-backend = make_backend("dtensor", BackendOptions.on_mesh(mesh))
+backend = make_backend("dtensor", mesh=mesh)
 backend.build(ours, make_functional(keras.optimizers.Adam(1e-3)), per_example_function("mse"), {})
 print("LAYOUTS", [layout.compute for layout in backend.plan.layouts if len(layout.weight.shape) == 3])
 data = backend.place((features, labels))
@@ -107,7 +107,7 @@ DIRECT = (
     START
     + """
 from tensorflow.experimental import dtensor
-backend = make_backend("dtensor", BackendOptions.on_mesh(mesh))
+backend = make_backend("dtensor", mesh=mesh)
 backend.start()
 mesh = dtensor.create_mesh([("model", 2)], devices=["CPU:0", "CPU:1"])
 U = dtensor.UNSHARDED

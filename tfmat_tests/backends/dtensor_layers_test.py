@@ -9,7 +9,7 @@ from tfmat.config import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
 import numpy as np
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.config import default_config
 from tfmat.config import ACTIVATIONS, OPTIONS
 from tfmat.networks import build_model
@@ -27,7 +27,7 @@ def sums(name, **changes):
     config.optimizer.name = changes.get("optimizer", "adam")
     model = build_model(config.model, num_outputs=2, num_points=48, seed=3)
     optimizer = build_optimizer(config.optimizer)
-    backend = make_backend(name, BackendOptions.on_mesh(mesh if name == "dtensor" else "batch:1", zero_stage=0))
+    backend = make_backend(name, mesh=mesh if name == "dtensor" else "batch:1")
     backend.build(model, optimizer, squared_error_of_mean(2), {})
     data = backend.place(arrays)
     for _ in range(2):

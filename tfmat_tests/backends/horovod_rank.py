@@ -115,20 +115,18 @@ def exchange(backend, folder):
     import numpy as np
     import tensorflow as tf
 
-    from tfmat.backends import BackendOptions
-    from tfmat.backends.exchange import Traffic
     from tfmat.backends.registry import make_exchange
+    from tfmat.config import Parallelism
 
     mine = [step[backend.rank] for step in some_gradients(4, backend.world_size)]
     found, collectives = {}, backend.collectives
     for name in WAYS[backend.name]:
-        traffic = Traffic(collectives)
         weights = [tf.zeros(shape, tf.float64) for shape in SHAPES]
-        ways = make_exchange(traffic, weights, BackendOptions(compression=name))
+        ways = make_exchange(collectives, weights, Parallelism(compression=name))
 
         @tf.function(autograph=False)
-        def step(kept, gradients, ways=ways, traffic=traffic, name=name):
-            traffic.begin_graph(name)
+        def step(kept, gradients, ways=ways, name=name):
+            collectives.begin_graph(name)
             totals, _, new = ways(gradients, [tf.constant(1.0)], kept)
             return totals, new
 
@@ -149,7 +147,7 @@ def exchange(backend, folder):
 
 def main(folder, *backends):
     """Trains all cases."""
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
 
     processes = find_processes()
     # As placed in turns on two nodes, of which one has a rank more where their number is odd.
@@ -163,16 +161,16 @@ def main(folder, *backends):
     from tfmat_tests.backends.problem import make_data
 
     # MPI's collectives as they are beside local steps; alone they are those of the cases.
-    overlapped = BackendOptions(local_steps=2, overlap_meetings=True)
+    overlapped = {"mpi": {"local_steps": 2, "overlap_meetings": True}}
     for name in backends:
-        with make_backend(name, overlapped if name == "mpi" else BackendOptions()) as backend:
+        with make_backend(name, **overlapped.get(name, {})) as backend:
             exchange(backend, folder)
     data, cases = make_data(), json.loads((folder / "cases.json").read_text())
     # Tracing takes seconds, the steps a fraction of one.
     for _, alike in itertools.groupby(cases, what_is_built):
         first, *others = alike
-        options = BackendOptions(**first.get("options", {}))
-        with make_backend(first.get("backend", "horovod"), options) as backend:
+        options = first.get("options", {})
+        with make_backend(first.get("backend", "horovod"), **options) as backend:
             model, start = build(first, backend)
             for case in (first, *others):
                 sums = train(case, backend, data, start)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tfmat.backends.layouts import format_spec, make_plan
-from tfmat.backends.options import Weight
+from tfmat.backends.layouts import Weight, format_spec, make_plan
 from tfmat.config import MeshShape, parse_rules
 from tfmat.errors import InputError
 

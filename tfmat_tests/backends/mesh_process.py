@@ -131,7 +131,7 @@ def train_and_compare(mesh, precision, case):
     """Every process does the same; what they print, rank 0 prints."""
     import numpy as np
 
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
     from tfmat.backends.losses import per_example_function
     from tfmat.optimizers import make_functional
     from tfmat_tests.backends.problem import loss_of
@@ -142,8 +142,8 @@ def train_and_compare(mesh, precision, case):
     rho = RHO if "sharp" in head else None
     plain_loop = plain_sharpness_aware_loop if rho else plain_keras_loop
     head = [each for each in head if each not in ("twice", "sharp")]
-    options = BackendOptions.on_mesh(mesh, zero_stage=int(stage), recompute=recompute)
-    with make_backend("dtensor", options) as backend:
+    options = {"zero_stage": int(stage), "recompute": recompute}
+    with make_backend("dtensor", mesh=mesh, **options) as backend:
         assert (backend.rank, backend.world_size) == (processes.rank, processes.size)
         random = np.random.default_rng(0)
         features = random.normal(size=(400, 48, 3)).astype(precision)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfmat.backends import BackendOptions, make_backend, offload
+from tfmat.backends import make_backend, offload
 from tfmat.backends.losses import per_example_function
 from tfmat.errors import InputError
 from tfmat.optimizers import GradientNoise, make_functional
@@ -67,7 +67,7 @@ def test_going_on_with_slots_in_memory_and_back(tmp_path):
     options = {"offload": "slots", "offload_dir": str(tmp_path)}
 
     def built(**options):
-        model, backend = _small_model(), make_backend("single", BackendOptions(**options))
+        model, backend = _small_model(), make_backend("single", **options)
         backend.build(model, make_functional("adam"), per_example_function("mse"), {})
         return backend
 
@@ -93,12 +93,12 @@ def test_going_on_with_slots_in_memory_and_back(tmp_path):
 MEMORY = """
 import resource
 import keras, numpy as np, sys
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.optimizers import make_functional
 def peak(count, kind):
     layers = [keras.layers.Input((8,)), *(keras.layers.Dense(1024) for _ in range(count)), keras.layers.Dense(1)]
-    backend = make_backend("single", BackendOptions(offload=kind, offload_dir=sys.argv[1]))
+    backend = make_backend("single", offload=kind, offload_dir=sys.argv[1])
     backend.build(keras.Sequential(layers), make_functional("adam"), per_example_function("mse"), {})
     data = backend.place((np.ones((4, 8), "f"), np.ones((4, 1), "f")))
     backend.train(data, np.tile(np.arange(4, dtype=np.int32), (2, 1)), np.ones((2, 4), "f"), np.full(2, 4, "f"))
@@ -116,14 +116,14 @@ def test_it_takes_less_memory(programs, tmp_path):
 CHECKPOINT = """
 import pathlib, resource, sys
 import keras, numpy as np
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.optimizers import make_functional
 from tfmat.training.run_folder import CheckpointFolder
 def peak():
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 layers = [keras.layers.Input((8,)), *(keras.layers.Dense(1024) for _ in range(13)), keras.layers.Dense(1)]
-backend = make_backend("single", BackendOptions(offload="slots", offload_dir=sys.argv[1]))
+backend = make_backend("single", offload="slots", offload_dir=sys.argv[1])
 backend.build(keras.Sequential(layers), make_functional("adam"), per_example_function("mse"), {})
 folder = CheckpointFolder(pathlib.Path(sys.argv[1]))
 values = {name: i for i, name in enumerate(backend.read())}
@@ -165,6 +165,6 @@ def test_a_full_disk_is_said_before_anything_is_trained(monkeypatch, tmp_path):
     ],
 )
 def test_refused(optimizer, message, tmp_path):
-    backend = make_backend("single", BackendOptions(offload="slots", folder=str(tmp_path)))
+    backend = make_backend("single", offload="slots", folder=str(tmp_path))
     with pytest.raises(InputError, match=message):
         backend.build(residual_model(), make_functional(optimizer), per_example_function("mse"), {})

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.step import dense_layers
 from tfmat.config import EpochPlan, MeshShape
@@ -57,9 +57,7 @@ def train(case, data, rank=0):
         model.set_weights([0 * w if w.dtype.kind == "f" else w for w in model.get_weights()])
     options = dict(case.get("options", {}))
     mesh = MeshShape.parse(options.pop("mesh", "batch:1"))
-    with make_backend(
-        case.get("backend", "single"), BackendOptions(mesh=mesh, **options)
-    ) as backend:
+    with make_backend(case.get("backend", "single"), mesh=mesh, **options) as backend:
         backend.build(
             model,
             make_functional(optimizer_of(case)),

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfmat
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.step import chosen_layers, dense_layers
 from tfmat.config import default_config
 from tfmat.errors import InputError, Interrupted
@@ -124,7 +124,7 @@ def test_parts_of_a_batch_sum_in_float32():
     """One step in four parts is the step of the whole, to the rounding of bfloat16 gradients."""
     changes = []
     for accumulate in (1, 4):
-        backend = make_backend("single", BackendOptions(accumulate=accumulate))
+        backend = make_backend("single", accumulate=accumulate)
         trainer = make_trainer("bfloat16", backend=backend)
         trainer.fit(FEATURES, LABELS, global_batch_size=128, train_for="1steps")
         changes.append(change(trainer.model))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.pipeline import make_stages
 from tfmat.backends.recomputation import recomputation_of, recomputation_of_stage
@@ -45,7 +45,7 @@ def trained(model, optimizer, bfloat16=(), **options):
     random = np.random.default_rng(0)
     features = random.normal(size=(EXAMPLES, *model.input_shape[1:])).astype(keras.config.floatx())
     labels = random.normal(size=(EXAMPLES, 2)).astype(keras.config.floatx())
-    backend = make_backend("single", BackendOptions(**options))
+    backend = make_backend("single", **options)
     backend.build(model, make_functional(optimizer), MSE, {}, bfloat16=bfloat16)
     data = backend.place((features, labels))
     rows = np.stack([random.permutation(EXAMPLES) for _ in range(STEPS)]).astype(np.int32)
@@ -166,7 +166,7 @@ MEMORY = """
 import resource
 import keras, numpy as np
 from keras import layers
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.optimizers import make_functional
 x = inputs = layers.Input((64,))
@@ -175,7 +175,7 @@ for i in range(6):
     x = layers.Add(name=f"sum{i}")([x, layers.Dense(64)(layers.Activation("gelu")(y))])
 model = keras.Model(inputs, layers.Dense(1)(x))
 for size, where in ((8, "sum.*"), (8192, "sum.*"), (8192, "none")):  # the first: what TensorFlow takes for itself
-    backend = make_backend("single", BackendOptions(recompute=where))
+    backend = make_backend("single", recompute=where)
     backend.build(model, make_functional("sgd"), per_example_function("mse"), {})
     data = backend.place((np.ones((size, 64), "f"), np.ones((size, 1), "f")))
     backend.train(data, np.arange(size, dtype=np.int32)[None], np.ones((1, size), "f"), np.full(1, size, "f"))
@@ -197,7 +197,7 @@ def test_it_takes_less_memory(programs):
     ],
 )
 def test_refused(where, message):
-    backend = make_backend("single", BackendOptions(recompute=where))
+    backend = make_backend("single", recompute=where)
     with pytest.raises(InputError, match=message):
         backend.build(residual_model(), make_functional("adam"), MSE, {})
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfmat
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.step import check_whole_batch
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
@@ -30,7 +30,7 @@ def model(*more, **options):
     ],
 )
 def test_layers(layer, optimizer, options, message):
-    backend = make_backend("single", BackendOptions(**options))
+    backend = make_backend("single", **options)
     masked = isinstance(layer, layers.Masking)
     inputs = layers.Input((3, 4) if masked else (4,))
     made = keras.Model(inputs, layers.Dense(1)(layer(inputs)))
@@ -56,7 +56,7 @@ def test_own_steps_of_a_model(name, kind):
 
 
 def test_parts_of_a_batch_that_are_normalised_by_themselves_are_taken():
-    backend = make_backend("single", BackendOptions(accumulate=2))
+    backend = make_backend("single", accumulate=2)
     made = model(ExampleWeightedBatchNormalization(synchronized=False))
     steps = ParallelSteps(made, "sgd", "mse", backend, metrics={"auc": keras.metrics.AUC()})
     assert np.isfinite(steps.train(X, Y)["loss"])

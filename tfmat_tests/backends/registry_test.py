@@ -1,25 +1,24 @@
 """What goes with what: each refusal, and the table of the docs against them."""
 
-import dataclasses
 import pathlib
 
 import pytest
 
-from tfmat.backends import BackendOptions, make_backend, registry
+from tfmat.backends import make_backend, registry
 from tfmat.backends.registry import BACKENDS, EXCHANGES, Asked, check, check_config_for
-from tfmat.config import OPTIONS, MeshShape, OptimizerSection, Settings
+from tfmat.config import OPTIONS, OptimizerSection, Parallelism, Settings
 from tfmat.errors import InputError
+from tfmat.launch.processes import Processes
 
 
 def asked(backend, keys, processes=2):
-    """By keys of the config; `mesh` as people write it."""
-    options = {key: value for key, value in keys.items() if hasattr(BackendOptions, key)}
-    further = {key: value for key, value in keys.items() if key not in options}
-    if "mesh" in options:
-        options["mesh"] = MeshShape.parse(options["mesh"])
-    alone = BackendOptions().processes
-    several = dataclasses.replace(alone, size=processes, local_size=processes)
-    return Asked(backend, BackendOptions(processes=several, **options), further)
+    """By keys of the config."""
+    own = {key: value for key, value in keys.items() if hasattr(Parallelism, key)}
+    further = {key: value for key, value in keys.items() if key not in own}
+    several = Processes(size=processes, local_size=processes)
+    if "recompute" in further:
+        own["recompute"] = further.pop("recompute")
+    return Asked(backend, Settings.with_keys(**own), several, further)
 
 
 BACKENDS_FOLDER = pathlib.Path(registry.__file__).parent
@@ -105,7 +104,7 @@ def test_refused(backend, keys, message):
     assert "\n" not in str(caught.value)
     if not given.further:
         with pytest.raises(InputError, match=message):
-            make_backend(backend, given.options)
+            make_backend(backend, given.settings, processes=given.processes)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +127,10 @@ def test_taken(backend, keys, processes):
 
 def test_settings_are_asked_for_all_their_keys():
     for backend in BACKENDS:
-        check_config_for(backend, Settings(), BackendOptions.of_settings(Settings()))
+        check_config_for(backend, Settings(), Processes())
     noisy = Settings(optimizer=OptimizerSection(gradient_noise=0.1))
     with pytest.raises(InputError, match="gradient_noise does not work with --backend=dtensor"):
-        check_config_for("dtensor", noisy, BackendOptions.of_settings(noisy))
+        check_config_for("dtensor", noisy, Processes())
 
 
 def test_every_exchange_has_a_name_in_a_config_and_every_name_its_class():

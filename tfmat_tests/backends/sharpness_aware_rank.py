@@ -19,14 +19,14 @@ def main(folder, *names):
     prepare_tensorflow(one_thread_an_operation=True, processors=1)
     import numpy as np
 
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
     from tfmat_tests.backends.horovod_rank import build, train
     from tfmat_tests.backends.problem import make_data
 
     for name in names:
         case = {**CASE, **CASES[name]}
-        options = BackendOptions(**case.get("options", {}))
-        with make_backend(case.get("backend", "horovod"), options) as backend:
+        options = case.get("options", {})
+        with make_backend(case.get("backend", "horovod"), **options) as backend:
             model, start = build(case, backend)
             train(case, backend, make_data(), start)
             if backend.rank == 0:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.config import EpochPlan
 from tfmat.data.order import ExampleOrder
@@ -89,7 +89,7 @@ def plain():
 
 def train(model, optimizer, data, steps=(5, 9, 6), pieces=None, rho=RHO, accumulate=1):
     """The weights that the single backend ends with."""
-    backend = make_backend("single", BackendOptions(accumulate=accumulate))
+    backend = make_backend("single", accumulate=accumulate)
     if pieces:
         backend._num_pieces = lambda width: pieces
     functional = make_functional(optimizer, sam_rho=rho)

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.exchange import in_buckets, reduce_flat, without_repeated_rows
+from tfmat.backends.base import in_buckets
+from tfmat.backends.exchange import reduce_flat, without_repeated_rows
 
 
 def test_tensors_of_unknown_shape_and_several_types_come_back():

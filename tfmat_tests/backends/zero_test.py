@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import make_backend
 from tfmat.backends.base import Collectives
-from tfmat.backends.exchange import Exchange, Float16, Traffic
+from tfmat.backends.exchange import Exchange, Float16
 from tfmat.backends.step import State
 from tfmat.backends.zero import DividedUpdate, Division
 from tfmat.errors import InputError
@@ -71,7 +71,7 @@ class Workers:
         with concurrent.futures.ThreadPoolExecutor(self.count) as pool:
             return list(pool.map(function, range(self.count)))
 
-    def traffic(self, rank):
+    def collectives(self, rank):
         """Of one of them."""
 
         def all_of(tensors):
@@ -82,10 +82,10 @@ class Workers:
             return found
 
         made = Collectives()
-        made.size, made.rank, made.collect = self.count, rank, all_of
-        made.reduce = lambda tensors: [tf.reduce_sum(each, 0) for each in all_of(tensors)]
-        made.reduce_scatter = lambda tensors: [total[rank] for total in made.reduce(tensors)]
-        return Traffic(made)
+        made.size, made.rank, made._collect = self.count, rank, all_of
+        made._sum = lambda tensors: [tf.reduce_sum(each, 0) for each in all_of(tensors)]
+        made._scatter = lambda tensors: [total[rank] for total in made._sum(tensors)]
+        return made
 
 
 def test_variables_that_weight_decay_leaves_out():
@@ -109,11 +109,11 @@ def train_in_parts(name, workers, whole=Exchange):
 
     def train(rank):
         keras.config.set_floatx("float64")
-        traffic = group.traffic(rank)
+        collectives = group.collectives(rank)
         division = Division(variables(), workers, rank)
         optimizer = make_functional(OPTIMIZERS[name]())
         division.build(optimizer)
-        update = DividedUpdate(division, whole(traffic))
+        update = DividedUpdate(division, whole(collectives))
         state = State(
             [tf.constant(value) for value in START],
             [],
@@ -126,11 +126,11 @@ def train_in_parts(name, workers, whole=Exchange):
             )
             state = State(weights, [], slots)
         whole_slots = [
-            slot if owner is None else division.whole(traffic.collect([slot])[0], owner)
+            slot if owner is None else division.whole(collectives.collect([slot])[0], owner)
             for slot, owner in zip(state.slots, division.owners(optimizer), strict=True)
         ]
         held = sum(math.prod(slot.shape) for slot in state.slots)
-        return state.weights, whole_slots, sums, update.num_updating, traffic.bytes, held
+        return state.weights, whole_slots, sums, update.num_updating, collectives.bytes, held
 
     return group.run(train)
 
@@ -209,7 +209,7 @@ def test_one_process_has_nothing_to_divide():
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
     optimizer, backend = (
         make_functional("adam"),
-        make_backend("horovod", BackendOptions(zero_stage=2)),
+        make_backend("horovod", zero_stage=2),
     )
     backend.build(model, optimizer, lambda *_: 0.0, {})
     assert [tuple(v.shape) for v in optimizer.variables[2:4]] == [(3, 2), (3, 2)]

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends import BackendOptions
 from tfmat.backends.base import Collectives
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.single import SingleBackend
 from tfmat.cli.main import main
-from tfmat.config import default_config
+from tfmat.config import Settings, default_config
 from tfmat.networks import build_model
 from tfmat.optimizers import build_optimizer
 
@@ -69,13 +68,13 @@ class Three(Collectives):
 
     size = 3
 
-    def reduce(self, tensors):
+    def _sum(self, tensors):
         return [3 * tensor for tensor in tensors]
 
-    def collect(self, tensors):
+    def _collect(self, tensors):
         return [tf.stack([tensor] * 3) for tensor in tensors]
 
-    def reduce_scatter(self, tensors):
+    def _scatter(self, tensors):
         return [3 * tensor[0] for tensor in tensors]
 
 
@@ -87,8 +86,7 @@ def test_processes_hold_and_send_what_the_backend_counts(stage, capsys):
     assert (found["backend"], found["processes"], found["zero_stage"]) == ("mpi", 3, stage)
     config = default_config()
     model = build_model(config.model, num_outputs=2)
-    backend = SingleBackend(BackendOptions(zero_stage=stage), Three())
-    backend.name = "mpi"
+    backend = SingleBackend(Settings.with_keys(zero_stage=stage), Three(), "mpi")
     optimizer = build_optimizer(config.optimizer)
     backend.build(model, optimizer, per_example_function("mse"), {})
     data = backend.place((np.ones((6, *model.input_shape[1:]), "f"), np.ones((6, 2), "f")))

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tfmat.backends.options import Weight
+from tfmat.backends.layouts import Weight
 from tfmat.scaling.study import (
     AllReduce,
     Measurements,

@@ -137,13 +137,13 @@ def run(case, backend, folder):
 def main(settings):
     """Runs all cases, one after the other."""
     prepare_tensorflow(one_thread_an_operation=True, processors=settings["processors"])
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
 
     folder = pathlib.Path(settings["folder"])
     found = {}
     # A backend that has once been told to note times goes on to: those without come first.
     cases = sorted(settings["cases"], key=lambda case: case.get("profile", True))
-    backend = make_backend(settings["backend"], BackendOptions(timeline=True))
+    backend = make_backend(settings["backend"], trace_steps=1)
     with backend:
         for case in cases:
             found[case["name"]] = run(case, backend, folder)

@@ -154,11 +154,10 @@ def main(settings):
         start=settings.backend != "dtensor" or processes.size == 1,
     )
     import tfmat
-    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends import make_backend
     from tfmat_tests.backends.problem import OPTIMIZERS, make_data, make_model, set_precision
 
-    options = BackendOptions.on_mesh(settings.mesh, **settings.options)
-    backend = make_backend(settings.backend, options)
+    backend = make_backend(settings.backend, mesh=settings.mesh, **settings.options)
     with backend:
         set_precision("float64")
         features, labels = (array[:1000] for array in make_data())
