@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import Collectives, together
 from tfmat.backends.exchange import Exchange, Kept, Tensors
+from tfmat.backends.registry import has_low_rank, is_large
 from tfmat.config import Parallelism
 from tfmat.errors import InputError
 
@@ -67,11 +68,8 @@ def orthonormal_rows(matrix: tf.Tensor) -> tf.Tensor:
 
 # --------------------------------------------------------------------------------------------------
 # Gradients that travel as less than they are. The rest is added to the next step's: error feedback.
-#
-# Only gradients of at least 4,096 numbers are compressed; biases and small kernels are few bytes, and lose most.
 
 
-_SMALLEST = 4_096
 # An int8 sum over more workers leaves each fewer than four levels on either side of zero.
 _MOST_INT8_WORKERS = 31
 
@@ -96,7 +94,7 @@ class _WithFeedback(Exchange, abc.ABC):
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
         """Whether a gradient of that shape is compressed."""
-        return math.prod(shape) >= _SMALLEST
+        return is_large(shape)
 
     def __call__(
         self, gradients: Tensors, others: Tensors, kept: Tensors
@@ -258,10 +256,7 @@ class PowerSGD(_WithFeedback):
         ]
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
-        if len(shape) < 2 or not super()._takes(shape):
-            return False
-        rows, columns = math.prod(shape[:-1]), shape[-1]
-        return 2 * self._rank * (rows + columns) <= rows * columns
+        return has_low_rank(shape, self._rank)
 
     def _send(
         self, wanted: Tensors, whole: Tensors, memory: Tensors

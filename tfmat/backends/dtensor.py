@@ -25,7 +25,7 @@ from tfmat.backends.base import (
     StarCollectives,
     share_or_copy,
 )
-from tfmat.backends.exchange import repeated_mesh_sums
+from tfmat.backends.exchange import Apply, repeated_mesh_sums
 from tfmat.backends.layouts import (
     Plan,
     Spec,
@@ -517,39 +517,24 @@ def gatherer(plan: Plan, relayout: Relayout) -> Callable[[list[Any]], list[Any]]
     return lambda weights: _each(relayout, weights, specs)
 
 
-class DividedOptimizer:
-    """The optimizer as Step calls it; each device updates the part whose slots it holds."""
+def divided(apply: Apply, plan: Plan, slot_specs: Sequence[Spec], relayout: Relayout) -> Apply:
+    """The optimizer's step with each device updating the part whose slots it holds."""
+    if not plan.zero_stage:
+        return apply
+    layouts = plan.layouts
+    updates = [layout.slots for layout in layouts]
 
-    def __init__(self, optimizer: Any, plan: Plan, slots: Sequence[Spec], relayout: Relayout):
-        self._optimizer = optimizer
-        self._plan = plan
-        self._slots = slots
-        self._relayout = relayout
-        self.sam_rho = optimizer.sam_rho
-
-    def scale_loss(self, loss: Any) -> Any:
-        """See keras.optimizers.Optimizer.scale_loss."""
-        return self._optimizer.scale_loss(loss)
-
-    def stateless_apply(
-        self, slots: list[Any], gradients: list[Any], weights: list[Any]
-    ) -> tuple[list[Any], list[Any]]:
-        """See keras.optimizers.Optimizer.stateless_apply."""
-        if not self._plan.zero_stage:
-            return self._optimizer.stateless_apply(slots, gradients, weights)
-        layouts = self._plan.layouts
-        updates = [layout.slots for layout in layouts]
-        if self._plan.zero_stage < 3:  # in stage 3 they come divided, as the weights do
+    def apply_in_parts(slots: Any, gradients: Any, weights: Any) -> tuple[Any, Any]:
+        if plan.zero_stage < 3:  # in stage 3 they come divided, as the weights do
             # Whole first: a divided gradient of a bias would divide the channels of its convolution.
-            gradients = _each(self._relayout, gradients, [layout.compute for layout in layouts])
-        gradients = _each(self._relayout, gradients, [layout.gradient for layout in layouts])
-        gradients = _each(self._relayout, gradients, updates)
-        weights = _each(self._relayout, weights, updates)
-        weights, slots = self._optimizer.stateless_apply(slots, gradients, weights)
-        return (
-            _each(self._relayout, weights, [layout.stored for layout in layouts]),
-            _each(self._relayout, slots, self._slots),
-        )
+            gradients = _each(relayout, gradients, [layout.compute for layout in layouts])
+        gradients = _each(relayout, gradients, [layout.gradient for layout in layouts])
+        gradients = _each(relayout, gradients, updates)
+        weights, slots = apply(slots, gradients, _each(relayout, weights, updates))
+        stored = [layout.stored for layout in layouts]
+        return _each(relayout, weights, stored), _each(relayout, slots, slot_specs)
+
+    return apply_in_parts
 
 
 def _each(relayout: Relayout, tensors: Sequence[Any], specs: Sequence[Spec]) -> list[Any]:
@@ -630,12 +615,13 @@ class DTensorBackend(Backend):
         relayout = self._tensors.relayout
         self._step = make_step(
             model,
-            DividedOptimizer(optimizer, self.plan, self._specs.slots, relayout),
+            optimizer,
             loss,
             metrics,
             auxiliary_loss,
             gather=gatherer(self.plan, relayout),
         )
+        self._step.apply = divided(self._step.apply, self.plan, self._specs.slots, relayout)
         for add_to in extras_of(asked_here):
             add_to(self._step, self)
         self._predict_step = tf.function(self._predict, autograph=False)

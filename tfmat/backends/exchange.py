@@ -10,6 +10,8 @@ from tfmat.backends.base import Collectives, together
 from tfmat.config import Parallelism
 
 Tensors = list[tf.Tensor]
+# Slots, gradients and weights -> new weights and new slots.
+Apply = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -77,12 +79,12 @@ class Exchange:
         return sums, totals[len(gradients) :], kept
 
     def update(
-        self, optimizer: Any, state: Any, gradients: Tensors, sums: tf.Tensor
+        self, apply: Apply, state: Any, gradients: Tensors, sums: tf.Tensor
     ) -> tuple[Tensors, Tensors, tf.Tensor, Tensors]:
         """Has the workers' gradients come together, and the optimizer take a step with them.
 
         Args:
-          optimizer: functional.
+          apply: the optimizer's step.
           state: before the step.
           gradients, sums: of this worker.
 
@@ -90,7 +92,7 @@ class Exchange:
           New weights, new slots, the sums over the workers of `sums`, new values of `kept`.
         """
         gradients, (sums,), kept = self(gradients, [sums], list(state.kept))
-        weights, slots = optimizer.stateless_apply(state.slots, gradients, state.weights)
+        weights, slots = apply(state.slots, gradients, state.weights)
         return weights, slots, sums, kept
 
 

@@ -157,7 +157,7 @@ _OFFLOAD = "offload=slots"
 
 
 class OptimizerOnDisk:
-    """The optimizer as Step calls it: weight by weight, the last one first, whose gradient is there first.
+    """The optimizer's step: weight by weight, the last one first, whose gradient is there first.
 
     Args:
       optimizer: functional, not built; it is built here, without memory for its slots.
@@ -166,7 +166,6 @@ class OptimizerOnDisk:
 
     Attributes:
       note: for people: bytes and folder.
-      sam_rho: of the optimizer.
 
     Raises:
       InputError: the optimizer has no slots, or what it does cannot be done weight by weight.
@@ -180,7 +179,6 @@ class OptimizerOnDisk:
     ):
         _check(optimizer, weights)
         self._optimizer, self._weights = optimizer, list(weights)
-        self.sam_rho = optimizer.sam_rho
         _build_without_memory(optimizer, self._weights)
         owners = slot_owners(optimizer, [weight.shape for weight in weights], same_shape=False)
         self._in_memory = [i for i, owner in enumerate(owners) if owner is None]
@@ -262,11 +260,7 @@ class OptimizerOnDisk:
         """The slots that are in memory, among all."""
         return [slots[i] for i in self._in_memory]
 
-    def scale_loss(self, loss: Any) -> Any:
-        """See keras.optimizers.Optimizer.scale_loss."""
-        return self._optimizer.scale_loss(loss)
-
-    def stateless_apply(
+    def apply(
         self, slots: list[Any], gradients: list[Any], weights: list[Any]
     ) -> tuple[list[Any], list[Any]]:
         """Does as keras.optimizers.Optimizer.stateless_apply, with `slots` those in memory; changes those on disk."""
@@ -351,7 +345,7 @@ def add_to(step: Step, backend: Backend) -> None:
     """Has the optimizer's slots on disk."""
     folder = pathlib.Path(backend.options.offload_dir or backend.folder)
     on_disk = OptimizerOnDisk(step.optimizer, step.model.trainable_variables, folder)
-    step.optimizer, step.note, step.slots_in_memory = on_disk, on_disk.note, on_disk.rest
+    step.apply, step.note, step.slots_in_memory = on_disk.apply, on_disk.note, on_disk.rest
 
 
 def _part(slot: SlotOnDisk, cut: tuple[int, int]) -> np.ndarray:

@@ -664,7 +664,6 @@ class StageStep:
         micro_batch: Callable[[int], Batch],
         work: Sequence[Work],
         variables: Sequence[keras.Variable],
-        optimizer: keras.optimizers.Optimizer,
     ) -> tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor], tf.Tensor]:
         """Forward and backward passes of a step.
 
@@ -673,7 +672,6 @@ class StageStep:
           micro_batch: i -> examples, labels and weights of micro-batch i, all of one width.
           work: in order.
           variables: the stage's trainable ones.
-          optimizer: whose scale of the loss holds.
 
         Returns:
           Gradients of this stage's weights, [num_sums] sums (zeros but on the last stage), the new non-trainable state,
@@ -687,7 +685,7 @@ class StageStep:
         for is_forward, i in work:
             if is_forward:
                 passed[i], non_trainable = self._forward(
-                    state.weights, non_trainable, micro_batch(i), ordered, sums, optimizer
+                    state.weights, non_trainable, micro_batch(i), ordered, sums
                 )
                 continue
             gradients = self._backward(passed.pop(i), state.weights, variables, ordered)
@@ -707,7 +705,6 @@ class StageStep:
         batch: Batch,
         ordered: Ordered,
         sums: list[tf.Tensor],
-        optimizer: keras.optimizers.Optimizer,
     ) -> tuple[Passed, list[tf.Tensor]]:
         inputs = self._inputs(batch, ordered)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -719,10 +716,12 @@ class StageStep:
             )
             targets = []
             if penalties:
-                targets.append(optimizer.scale_loss(self._step.penalty(batch, penalties)))
+                targets.append(
+                    self._step.optimizer.scale_loss(self._step.penalty(batch, penalties))
+                )
             if not self._after:
                 loss, objective = self._step.objective(weights, batch, outputs)
-                targets.append(optimizer.scale_loss(objective))
+                targets.append(self._step.optimizer.scale_loss(objective))
         if self._after:
             targets.append(outputs)
             ordered.end([*self._send(outputs, self._after, self._rank_after), outputs])
@@ -900,7 +899,7 @@ class PipelineBackend(SingleBackend):
         if not optimizer.built:
             optimizer.build(segment.trainable_variables)
         self.note = step.note
-        self._optimizer, self._segment = step.optimizer, segment
+        self._segment = segment
         if optimizer.global_clipnorm:
             optimizer.sum_over_weights = lambda number: self._chain.sum([number])[0]
         specs = (None, *self.stages.between, None)
@@ -941,7 +940,7 @@ class PipelineBackend(SingleBackend):
             random = np.random.default_rng(0).normal(size=[len(rows), *spec.shape])
             features = tf.cast(random, spec.dtype)
         if here + 1 < len(between):
-            step = Step(self._segment, self._optimizer, _no_loss, {})
+            step = Step(self._segment, self._step.optimizer, _no_loss, {})
         else:
             step = self._step
         weights, non_trainable = (tensors_of(part) for part in self._variables[:2])
@@ -1030,11 +1029,11 @@ class PipelineBackend(SingleBackend):
         def step(part: Callable[[int], Batch]) -> tuple[tf.Tensor, tf.Tensor]:
             state = self._read()
             gradients, sums, non_trainable, waited = self._stage_step.gradients(
-                state, part, work, self._segment.trainable_variables, self._optimizer
+                state, part, work, self._segment.trainable_variables
             )
             if self.world_size > 1:
                 gradients = self._same.sum(gradients)
-            new, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
+            new, slots = self._step.apply(state.slots, gradients, state.weights)
             self._assign(State(new, non_trainable, slots), sums)
             return sums, waited
 

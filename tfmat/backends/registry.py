@@ -5,6 +5,7 @@ with other keys. Refusals and the table in docs/parallel.md follow from these de
 """
 
 import importlib
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -234,15 +235,93 @@ BACKENDS = {
     "mpi": Kind(_SINGLE, (_OF_ASYNCHRONOUS,), "tfmat.backends.mpi:MpiCollectives"),
 }
 
-# Exchange of gradients, by the names of `--config.compression` -> module and class.
+
+class ExchangeKind(NamedTuple):
+    """An exchange of gradients.
+
+    Attributes:
+      where: module and class.
+      messages: weights (with shape and itemsize), workers, options -> bytes of each sum, one after the other. A
+        collection counts as the sum in a ring that has each worker send as much.
+    """
+
+    where: str
+    messages: Callable[[Sequence[Any], int, Parallelism], list[float]]
+
+
+# FEWEST_COMPRESSED: numbers of a gradient from which on it is compressed; biases and small kernels are few bytes, and
+# lose most.
+FEWEST_COMPRESSED = 4_096
+
+
+def is_large(shape: Sequence[int]) -> bool:
+    """Whether a gradient of that shape is compressed."""
+    return math.prod(shape) >= FEWEST_COMPRESSED
+
+
+def has_low_rank(shape: Sequence[int], rank: int) -> bool:
+    """Whether a large gradient is sent as a product of that rank: where it saves half at least."""
+    if len(shape) < 2 or not is_large(shape):
+        return False
+    rows, columns = math.prod(shape[:-1]), shape[-1]
+    return 2 * rank * (rows + columns) <= rows * columns
+
+
+def _bytes(weights: Sequence[Any]) -> float:
+    return sum(math.prod(weight.shape) * weight.itemsize for weight in weights)
+
+
+def _large(weights: Sequence[Any]) -> list[int]:
+    """Numbers of each weight whose gradient is compressed."""
+    return [math.prod(weight.shape) for weight in weights if is_large(weight.shape)]
+
+
+def _rest(weights: Sequence[Any]) -> float:
+    """Bytes of the others' gradients."""
+    return _bytes([weight for weight in weights if not is_large(weight.shape)])
+
+
+def _of_powersgd(weights: Sequence[Any], workers: int, options: Parallelism) -> list[float]:
+    """Two sums: of the left factors with all that is not compressed, and of the right ones."""
+    rank = options.compression_rank
+    factored = [weight for weight in weights if has_low_rank(weight.shape, rank)]
+    left = sum(rank * w.itemsize * math.prod(w.shape[:-1]) for w in factored)
+    right = sum(rank * w.itemsize * w.shape[-1] for w in factored)
+    whole = _bytes(weights) - _bytes(factored)
+    return [whole + left, right] if right else [whole]
+
+
+# By the names of `--config.compression`.
 EXCHANGES = {
-    "none": "tfmat.backends.exchange:Exchange",
-    "fp16": "tfmat.backends.exchange:Float16",
-    "bf16": "tfmat.backends.exchange:BFloat16",
-    "int8": "tfmat.backends.compression:Int8",
-    "sign": "tfmat.backends.compression:Sign",
-    "topk": "tfmat.backends.compression:TopK",
-    "powersgd": "tfmat.backends.compression:PowerSGD",
+    "none": ExchangeKind("tfmat.backends.exchange:Exchange", lambda weights, *_: [_bytes(weights)]),
+    "fp16": ExchangeKind(
+        "tfmat.backends.exchange:Float16", lambda weights, *_: [_bytes(weights) / 2]
+    ),
+    "bf16": ExchangeKind(
+        "tfmat.backends.exchange:BFloat16",
+        lambda weights, workers, _: [_bytes(weights) / 2 * workers / 2],
+    ),
+    "int8": ExchangeKind(
+        "tfmat.backends.compression:Int8",
+        lambda weights, *_: [sum(_large(weights)), _rest(weights)],
+    ),
+    "sign": ExchangeKind(
+        "tfmat.backends.compression:Sign",
+        lambda weights, workers, _: [
+            sum(n / 8 + 4 for n in _large(weights)) * workers / 2,
+            _rest(weights),
+        ],
+    ),
+    "topk": ExchangeKind(
+        "tfmat.backends.compression:TopK",
+        lambda weights, workers, options: [
+            sum(8 * max(1, round(options.compression_fraction * n)) for n in _large(weights))
+            * workers
+            / 2,
+            _rest(weights),
+        ],
+    ),
+    "powersgd": ExchangeKind("tfmat.backends.compression:PowerSGD", _of_powersgd),
 }
 
 
@@ -466,7 +545,7 @@ def extras_of(asked: Asked, hook: str = "add_to") -> Iterator[Any]:
 def make_exchange(collectives: Any, weights: Sequence[Any], options: Parallelism) -> Any:
     """The exchange that the options name; one worker alone leaves its gradients as they are."""
     name = options.compression if collectives.size > 1 else "none"
-    return _load(EXCHANGES[name])(collectives, weights, options)
+    return _load(EXCHANGES[name].where)(collectives, weights, options)
 
 
 def make_backend(

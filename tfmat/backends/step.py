@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Backend, Metric, PerExample, SavedArray, SavedArrays
-from tfmat.backends.exchange import Exchange, Kept, Tensors
+from tfmat.backends.exchange import Apply, Exchange, Kept, Tensors
 from tfmat.backends.losses import num_sums, per_example_mean, sums_of, weighted_sum
 from tfmat.errors import InputError, nearest
 from tfmat.networks.factory import (
@@ -794,7 +794,8 @@ class Step:
 
     Attributes:
       model: built; of a pipeline its stage.
-      optimizer: that takes the step. An extra may build it for other variables than the model's, or take its place.
+      optimizer: functional. An extra may build it for other variables than the model's.
+      apply: slots, gradients, weights -> new weights and slots; the optimizer's, unless an extra has another.
       exchange: of the gradients in each step.
       rounds: when the workers meet.
       division: of the slots over the workers; None where they are whole.
@@ -836,6 +837,7 @@ class Step:
         self._gather = gather
         self._bfloat16 = bfloat16
         self.model, self.optimizer = model, optimizer
+        self.apply: Apply = optimizer.stateless_apply
         self._loss = loss
         self._auxiliary_loss = auxiliary_loss
         self._metrics = list(metrics.values())
@@ -918,7 +920,7 @@ class Step:
         sums: tf.Tensor,
         non_trainable: list[tf.Tensor],
     ) -> tuple[State, tf.Tensor]:
-        weights, slots, sums, kept = self.exchange.update(self.optimizer, state, gradients, sums)
+        weights, slots, sums, kept = self.exchange.update(self.apply, state, gradients, sums)
         return State(weights, non_trainable, slots, kept), sums
 
     def _gradients(self, state: State, batch: Batch) -> Gradients:

@@ -15,8 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Backend, SavedArray
-from tfmat.backends.exchange import Exchange, Tensors
-from tfmat.backends.layouts import Collective, Footprint, bytes_of_variable, slot_owners
+from tfmat.backends.exchange import Apply, Exchange, Tensors
+from tfmat.backends.layouts import Collective, Footprint, Weight, bytes_of_variable, slot_owners
+from tfmat.backends.registry import EXCHANGES
 from tfmat.backends.step import Step
 from tfmat.config import BATCH, Settings
 from tfmat.errors import InputError
@@ -124,16 +125,18 @@ class DividedUpdate(Exchange):
     The sums of losses go along with the weights: two collectives per step.
 
     Args:
-      division: of the weights, by which the optimizer is built.
+      division: of the weights.
+      optimizer: functional, built by it.
       whole: the exchange of whole gradients: in half precision, parts are summed in it too.
     """
 
-    def __init__(self, division: Division, whole: Exchange):
+    def __init__(self, division: Division, optimizer: Any, whole: Exchange):
         super().__init__(whole.collectives)
-        self._division, self.travels_as = division, whole.travels_as
+        self._division, self._optimizer = division, optimizer
+        self.travels_as = whole.travels_as
 
     def update(
-        self, optimizer: Any, state: Any, gradients: Tensors, sums: tf.Tensor
+        self, apply: Apply, state: Any, gradients: Tensors, sums: tf.Tensor
     ) -> tuple[Tensors, Tensors, tf.Tensor, Tensors]:
         division = self._division
         rows = division.rows(gradients)
@@ -148,8 +151,8 @@ class DividedUpdate(Exchange):
             self.num_updating += 1
             return self.collectives.sum([numbers])[0]
 
-        optimizer.sum_of_parts = sum_of_parts
-        parts, slots = optimizer.stateless_apply(state.slots, summed, parts)
+        self._optimizer.sum_of_parts = sum_of_parts
+        parts, slots = apply(state.slots, summed, parts)
         *all_parts, all_sums = self.collectives.collect([*parts, sums])
         weights = [division.whole(part, i) for i, part in enumerate(all_parts)]
         return weights, slots, tf.reduce_sum(all_sums, 0), []
@@ -161,7 +164,8 @@ def add_to(step: Step, backend: Backend) -> None:
     if collectives.size > 1:
         division = Division(step.model.trainable_variables, collectives.size, collectives.rank)
         division.build(step.optimizer)
-        step.division, step.exchange = division, DividedUpdate(division, step.exchange)
+        step.division = division
+        step.exchange = DividedUpdate(division, step.optimizer, step.exchange)
 
 
 class _Part(keras.Variable):
@@ -266,7 +270,8 @@ def plan_processes(
     found += [footprint(v, f"optimizer/{v.name}", 0, 0, bytes_of_variable(v)) for v in counters]
     numbers = sum(division.padded_sizes)
     count, size = len(variables), variables[0].value.dtype.size
-    of_gradients = numbers * (2 if config.parallel.compression == "fp16" else size)
+    exchange, padded = EXCHANGES[config.parallel.compression], Weight("", (numbers,), size)
+    of_gradients = round(sum(exchange.messages([padded], workers, config.parallel)))
     if workers == 1:
         return tuple(found), ()
     if not is_divided:

@@ -361,10 +361,6 @@ def posterior_caveats(posterior: Posterior | None) -> list[Caveat]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The answer for a record: what is recommended, how sure it is, whether it may be used; specimens pooled.
-
-
-# --------------------------------------------------------------------------------------------------
 # The recommended value of each parameter: what the network and least squares say of it, and which of both it is.
 
 

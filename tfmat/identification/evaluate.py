@@ -64,10 +64,6 @@ if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
 
 # --------------------------------------------------------------------------------------------------
-# How good answers are on records whose parameters are known: errors, the best possible ones, posteriors.
-
-
-# --------------------------------------------------------------------------------------------------
 # How good answers are: parameters beside the truth, curves beside the measured ones, and what intervals hold.
 
 

@@ -128,10 +128,6 @@ def call_layer(
 
 
 # --------------------------------------------------------------------------------------------------
-# Optimizers as pure functions of weights, gradients and slots.
-
-
-# --------------------------------------------------------------------------------------------------
 # Makes any Keras optimizer a pure function: gradients, slots and weights in, new slots and weights out.
 #
 # Keras 3 raises from `stateless_apply` on the TensorFlow backend because its TensorFlow class mixes in tf.distribute.

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import math
 import os
 import pathlib
 import re
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from tfmat.backends.layouts import Weight
-from tfmat.backends.registry import check_config_for
+from tfmat.backends.registry import EXCHANGES, check_config_for
 from tfmat.config import (
     BATCH,
     Config,
@@ -45,8 +44,6 @@ KEYS = (
 TRAINING_ROUNDS_FROM = 1000
 # Backends that exchange in one of these ways, as `--backend=NAME`.
 EXCHANGING = ("horovod", "mpi", "asynchronous")
-# As in tfmat.backends.compression, which loads TensorFlow: smaller gradients travel as they are.
-_SMALLEST = 4_096
 
 
 def with_exchange(config: Config, text: str) -> Config:
@@ -145,41 +142,11 @@ def messages(text: str, weights: Sequence[Weight], workers: int) -> Meeting | No
       weights: of the network.
       workers: that exchange.
     """
-    config = with_exchange(default_config(), text)
-    if config.averaging or config.quorum or config.staleness_scaling != "none":
+    options = Settings.of(with_exchange(default_config(), text)).parallel
+    if options.averaging or options.quorum or options.staleness_scaling != "none":
         return None
-    numbers = [math.prod(weight.shape) for weight in weights]
-    whole = sum(n * weight.itemsize for n, weight in zip(numbers, weights, strict=True))
-    large = [n for n in numbers if n >= _SMALLEST]
-    rest = whole - 4 * sum(large)
-    found: dict[str, list[float]] = {
-        "none": [whole],
-        "fp16": [whole / 2],
-        "bf16": [whole / 2 * workers / 2],
-        "int8": [sum(large), rest],
-        "sign": [sum(n / 8 + 4 for n in large) * workers / 2, rest],
-        "topk": [
-            sum(8 * max(1, round(config.compression_fraction * n)) for n in large) * workers / 2,
-            rest,
-        ],
-        "powersgd": _of_powersgd(weights, config.compression_rank, whole),
-    }
-    return Meeting(found[config.compression], config.local_steps, config.overlap_meetings)
-
-
-def _of_powersgd(weights: Sequence[Weight], rank: int, whole: float) -> list[float]:
-    """Two sums: of the left factors with all that is not compressed, and of the right ones."""
-    left = right = 0.0
-    for weight in weights:
-        rows, columns = math.prod(weight.shape[:-1]), weight.shape[-1] if weight.shape else 1
-        if (
-            rows * columns >= _SMALLEST
-            and len(weight.shape) > 1
-            and 2 * rank * (rows + columns) <= rows * columns
-        ):
-            whole -= 4 * rows * columns
-            left, right = left + 4 * rank * rows, right + 4 * rank * columns
-    return [whole + left, right] if right else [whole]
+    sizes = EXCHANGES[options.compression].messages(weights, workers, options)
+    return Meeting(sizes, options.local_steps, options.overlap_meetings)
 
 
 # --------------------------------------------------------------------------------------------------

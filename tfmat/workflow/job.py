@@ -293,10 +293,6 @@ def _seeing(
 
 
 # --------------------------------------------------------------------------------------------------
-# The main job: curves -> network -> accuracy -> the parameters of an example curve.
-
-
-# --------------------------------------------------------------------------------------------------
 # The network of a config, trained on a data set into a run's folder.
 
 

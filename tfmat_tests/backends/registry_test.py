@@ -135,8 +135,8 @@ def test_settings_are_asked_for_all_their_keys():
 
 def test_every_exchange_has_a_name_in_a_config_and_every_name_its_class():
     assert tuple(EXCHANGES) == OPTIONS["compression"].choices
-    for where in EXCHANGES.values():
-        assert isinstance(registry._load(where), type)
+    for kind in EXCHANGES.values():
+        assert isinstance(registry._load(kind.where), type)
 
 
 def test_no_core_module_imports_an_extra():

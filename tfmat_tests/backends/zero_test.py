@@ -113,7 +113,7 @@ def train_in_parts(name, workers, whole=Exchange):
         division = Division(variables(), workers, rank)
         optimizer = make_functional(OPTIMIZERS[name]())
         division.build(optimizer)
-        update = DividedUpdate(division, whole(collectives))
+        update = DividedUpdate(division, optimizer, whole(collectives))
         state = State(
             [tf.constant(value) for value in START],
             [],
@@ -122,7 +122,7 @@ def train_in_parts(name, workers, whole=Exchange):
         for gradients in GRADIENTS:
             given = [tf.constant(g) for g in gradients[rank]]
             weights, slots, sums, _ = update.update(
-                optimizer, state, given, tf.constant(SUMS[rank])
+                optimizer.stateless_apply, state, given, tf.constant(SUMS[rank])
             )
             state = State(weights, [], slots)
         whole_slots = [
