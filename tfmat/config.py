@@ -728,6 +728,7 @@ class Settings(_Section):
     """A config that was read once: what the code below is given, section by section.
 
     Attributes:
+      saved: the config as a run's folder keeps it.
       ranges, fixed, test_ranges: by names of the law's parameters, or of settings of its tests.
     """
 
@@ -753,6 +754,13 @@ class Settings(_Section):
     ranges: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     test_ranges: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    saved: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        found = super().of(config)
+        object.__setattr__(found, "saved", config.to_dict())
+        return found
 
     @classmethod
     def with_keys(cls, **keys: Any) -> "Settings":

@@ -1,11 +1,12 @@
 """How the error falls with the training curves and the network's width: `tfmat learning_curve`."""
 
 import dataclasses
+import functools
 import math
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,9 @@ from tfmat.report.figures import (
     new_figure,
     save_png_and_svg,
 )
+
+if TYPE_CHECKING:
+    from tfmat.workflow.job import Job
 
 # --------------------------------------------------------------------------------------------------
 # Error = limit + A · examples^-α + B · parameters^-β: the fit, its intervals, and what it says of other sizes.
@@ -364,10 +368,8 @@ def learning_curve(
         eta, rmse = point.pop("eta"), point.pop("rmse")
         point["errors"] = eta if quantity == ETA else rmse
 
-    def size_of(width: float) -> int:
-        return dataclasses.replace(job, config=_at(config, width=width)).num_weights
-
     laws = {name: law_of(points, name, quantity) for name in points[0]["errors"]}
+    size_of = functools.partial(weights_at, job, config)
     content = {
         "quantity": quantity,
         "wanted": wanted,
@@ -378,6 +380,12 @@ def learning_curve(
     save_png_and_svg(learning_figure(points, laws, quantity, wanted), folder / "learning_curve")
     write_json(folder / "learning_curve.json", content)
     return content
+
+
+def weights_at(job: "Job", config: Config, width: float) -> int:
+    """Trainable numbers of a run's network with `width` times the config's dense units."""
+    settings = Settings.of(_at(config, width=width))
+    return dataclasses.replace(job, settings=settings).num_weights
 
 
 def law_of(points: Sequence[dict[str, Any]], name: str, quantity: str) -> PowerLaw:

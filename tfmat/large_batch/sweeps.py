@@ -130,7 +130,7 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
     make_folder(path)
     with make_backend("single", Settings.of(config), folder=str(path)) as backend:
         try:
-            train(config, dataset, workdir=str(path), backend=backend)
+            train(dataset, workdir=str(path), backend=backend)
         except DivergedError:
             return  # the folder says so
 

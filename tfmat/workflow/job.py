@@ -77,7 +77,9 @@ def named_dataset(config: Config, data_dir: str) -> PackedDataset | None:
     return dataset
 
 
-def make_dataset(config: Config, settings: CurveSettings, data_dir: str) -> PackedDataset:
+def make_dataset(
+    config: Settings | Config, settings: CurveSettings, data_dir: str
+) -> PackedDataset:
     """The verified data set that the config asks for, made if it is not there or not finished."""
     counts = seed_and_counts(config)
     folder = dataset_folder(data_dir, settings, **counts)
@@ -91,7 +93,7 @@ def make_dataset(config: Config, settings: CurveSettings, data_dir: str) -> Pack
     return dataset
 
 
-def seed_and_counts(config: Config) -> dict[str, int]:
+def seed_and_counts(config: Settings | Config) -> dict[str, int]:
     data = config.data
     seed = config.seed if data.seed is None else data.seed
     return {"seed": seed, "num_curves": data.num_curves, "num_test": data.num_test}
@@ -296,18 +298,16 @@ def _seeing(
 # The network of a config, trained on a data set into a run's folder.
 
 
-def train(
-    config: Config, dataset: PackedDataset, *, workdir: str, backend: "Backend"
-) -> "RunResult":
-    """Trains the config's network on the data set, with the sidecar that gives its numbers a meaning."""
+def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunResult":
+    """Trains the network of the backend's settings on the data set, with the sidecar of what its numbers mean."""
     from tfmat.networks import build_for
     from tfmat.training.run import Run, Task, make_source
 
-    settings = Settings.of(config)
+    settings = backend.settings
     model = build_for(settings, dataset)
     num_train = curves_to_train(settings, dataset.num_train)
     if backend.rank == 0:
-        _tell_network(config, model, len(dataset.parameters), backend)
+        _tell_network(model, len(dataset.parameters), backend)
     front, trained = parted(model)
     task = Task(
         trained,
@@ -335,7 +335,7 @@ def train(
         make_source(*training, settings, backend, shard_size=dataset.shard_size),
         backend.place(validation),
         config={
-            **config.to_dict(),
+            **settings.saved,
             "data_dir": str(dataset.folder.resolve()),
             "data_id": dataset.manifest["id"],
         },
@@ -344,14 +344,14 @@ def train(
     return run.train()
 
 
-def _tell_network(
-    config: Config, model: "keras.Model", num_outputs: int, backend: "Backend"
-) -> None:
+def _tell_network(model: "keras.Model", num_outputs: int, backend: "Backend") -> None:
     log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
     if backend.world_size > 1:
-        log(f"{backend.name}: {backend.sharing(config.global_batch_size)}")
+        log(f"{backend.name}: {backend.sharing(backend.settings.global_batch_size)}")
     if not backend.uses_mesh and backend.options.mesh.num_devices > 1:
-        log(f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it")
+        log(
+            f"note: mesh={backend.options.mesh} is for --backend=dtensor; {backend.name} does not use it"
+        )
 
 
 def _optimizer_of(
@@ -729,7 +729,6 @@ class Job:
     """The main job, read and checked before anything is made.
 
     Attributes:
-      config: as it is kept in the run's folder.
       settings: the config, read.
       backend: how its steps run.
       processes: this one among the others.
@@ -738,7 +737,6 @@ class Job:
       data: the data set's folder.
     """
 
-    config: Config
     settings: Settings
     backend: str
     processes: "Processes"
@@ -801,12 +799,12 @@ def plan_job(
         settings = Settings.of(config)  # which says now what the data set is
     else:
         folder = dataset_folder(data_dir, curves, **seed_and_counts(config))
-    job = Job(config, settings, backend, processes, curves, dataset, folder)
+    job = Job(settings, backend, processes, curves, dataset, folder)
     _check_representation(settings, job.form, dataset)
     check_training_fits(settings, num_outputs=job.num_outputs, form=job.form, backend=backend)
     num_curves = settings.data.num_curves
     num_train = dataset.num_train if dataset else num_curves - num_curves // 4
-    _check_lengths(config, settings, curves_to_train(settings, num_train))
+    _check_lengths(settings, curves_to_train(settings, num_train))
     # The data set's identity tells an edited law file, and another set of imported curves, apart.
     identity = dataset.manifest["id"] if dataset else folder.name.rpartition("-")[2]
     check_same_config(workdir, {**config.to_dict(), "data_id": identity})
@@ -842,16 +840,16 @@ def _check_representation(
         )
 
 
-def _check_lengths(config: Config, settings: Settings, num_train: int) -> None:
+def _check_lengths(settings: Settings, num_train: int) -> None:
     """Refuses, before anything is made, what cannot be trained."""
-    if config.global_batch_size > num_train:
+    if settings.global_batch_size > num_train:
         raise InputError(
-            f"global_batch_size is {config.global_batch_size}, but data.num_curves={config.data.num_curves} leaves "
+            f"global_batch_size is {settings.global_batch_size}, but data.num_curves={settings.data.num_curves} leaves "
             f"{num_train} for training; use a smaller batch or more curves"
         )
     duration, epochs = settings.train_for, settings.epochs(num_train)
     if not (duration.value if duration.seconds is not None else epochs.steps(duration)):
-        raise InputError(f"train_for is '{config.train_for}', less than one step; give more")
+        raise InputError(f"train_for is '{duration}', less than one step; give more")
 
 
 def check_training_fits(
@@ -922,13 +920,13 @@ def main_job(
     job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend)
     dataset = job.dataset
     if job.processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
-        dataset = dataset or make_dataset(config, job.curves, data_dir)
+        dataset = dataset or make_dataset(job.settings, job.curves, data_dir)
     _prepare_tensorflow(job, workdir)
     with make_backend(backend, job.settings, processes=job.processes, folder=workdir) as workers:
         # Before anything is simulated.
         workers.check_network(num_outputs=job.num_outputs, inputs=job.form.network())
         dataset = dataset or _dataset_for_all(job, data_dir, workers)
-        train(config, dataset, workdir=workdir, backend=workers)
+        train(dataset, workdir=workdir, backend=workers)
     if workers.rank != 0:
         return
     calibrate_run(workdir, dataset)
@@ -963,7 +961,7 @@ def _dataset_for_all(job: Job, data_dir: str, workers: "Backend") -> PackedDatas
     """The data set, made by rank 0 while the others wait, and then mapped by each: a node holds it in memory once."""
     if workers.rank == 0:
         workers.collectives.announce("simulating curves", 0)
-        dataset = make_dataset(job.config, job.curves, data_dir)
+        dataset = make_dataset(job.settings, job.curves, data_dir)
         workers.collectives.announce("starting", 0)
         workers.collectives.broadcast(str(dataset.folder))
         return dataset

@@ -11,8 +11,10 @@ from tfmat.cli.main import main
 from tfmat.cli.studies import learning_curve_lines
 from tfmat.config import load_config
 from tfmat.files import read_json, write_json
-from tfmat.large_batch.learning_curve import answers, law_of
+from tfmat.large_batch.learning_curve import answers, law_of, weights_at
 from tfmat.large_batch.sweeps import prepare_data, run_once, with_keys
+from tfmat.networks import build_model
+from tfmat.workflow.job import plan_job
 
 pytestmark = pytest.mark.pictures
 
@@ -120,6 +122,17 @@ def test_the_first_curves_of_a_set_are_those_of_a_smaller_set(tmp_path, capsys):
     ]
     assert main([*arguments, "--curves=500,1000,2000,4000"]) == 2
     assert "data.num_train=4000 is more than the 2250 training curves" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [0.5, 4.0])
+def test_a_width_has_the_weights_of_the_network_that_it_makes(width, tmp_path):
+    config = load_config("smoke")
+    folders = {"workdir": str(tmp_path / "run"), "data_dir": str(tmp_path / "data")}
+    job = plan_job(config, **folders, backend="single")
+    units = ",".join(str(round(width * each)) for each in config.model.hidden_units)
+    wider = with_keys(config, model__hidden_units=units).model
+    model = build_model(wider, num_outputs=2, num_points=config.data.num_points)
+    assert weights_at(job, config, width) == model.count_params()
 
 
 def size_of(width):

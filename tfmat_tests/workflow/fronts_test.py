@@ -9,7 +9,7 @@ import pytest
 
 from tfmat.backends import make_backend
 from tfmat.backends.base import Collectives
-from tfmat.config import apply_override, default_config
+from tfmat.config import Settings, apply_override, default_config
 from tfmat.data.dataset import Kept, PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification import side_by_side
@@ -32,8 +32,8 @@ def _config(**changes: str):
 def _train(config, folder: pathlib.Path) -> PackedDataset:
     """What `main_job` begins with; what follows a training is not asked about here."""
     dataset = make_dataset(config, curve_settings(config), str(folder / "data"))
-    with make_backend("single") as backend:
-        train(config, dataset, workdir=str(folder / "run"), backend=backend)
+    with make_backend("single", Settings.of(config)) as backend:
+        train(dataset, workdir=str(folder / "run"), backend=backend)
     return dataset
 
 
