@@ -1,5 +1,7 @@
 """How the workers' gradients come together: as they are, or as less."""
 
+import abc
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -7,7 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Collectives, together
+from tfmat.backends.registry import has_low_rank, is_large
 from tfmat.config import Parallelism
+from tfmat.errors import InputError
 
 Tensors = list[tf.Tensor]
 # Slots, gradients and weights -> new weights and new slots.
@@ -119,6 +123,300 @@ class BFloat16(Exchange):
         ]
         totals, sums = together(totals, sums)
         return totals, sums, kept
+
+
+# --------------------------------------------------------------------------------------------------
+# The arithmetic of PowerSGD: products and bases of matrices with a few rows, fast on processors.
+
+
+# Up to which Gram-Schmidt takes less time than a QR decomposition.
+_MOST_ROWS = 4
+# Share of a row that must be left beside the other rows for Gram-Schmidt to be as exact, in units of rounding.
+_FEWEST_ROUNDINGS = 10_000
+
+
+def narrow_product(matrix: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """(M Q)ᵀ [rank, rows] of M [rows, columns] and Q [columns, rank], in pieces, which takes TensorFlow less time."""
+    rows, columns = matrix.shape
+    pieces = math.gcd(rows, 8)
+    product = tf.matmul(
+        factor[None],
+        tf.reshape(matrix, [pieces, rows // pieces, columns]),
+        transpose_a=True,
+        transpose_b=True,
+    )
+    return tf.reshape(tf.transpose(product, [1, 0, 2]), [-1, rows])
+
+
+def orthonormal_rows(matrix: tf.Tensor) -> tf.Tensor:
+    """An orthonormal basis [rows, columns] of the space of a matrix's few rows.
+
+    Gram-Schmidt, each row twice, is as good as a QR decomposition where the rows are independent to working precision
+    (Giraud et al. 2005, The loss of orthogonality in the Gram-Schmidt orthogonalization process). It takes half the
+    time for four of them. Dependent rows, or more than four, go through a QR decomposition.
+    """
+
+    def decomposed() -> tf.Tensor:
+        return tf.transpose(tf.linalg.qr(tf.transpose(matrix)).q)
+
+    if matrix.shape[0] > _MOST_ROWS:
+        return decomposed()
+    found: list[tf.Tensor] = []
+    shares = []
+    for row in tf.split(matrix, matrix.shape[0]):
+        rest = row
+        for _ in range(2 if found else 0):
+            before = tf.concat(found, 0)
+            rest -= tf.matmul(tf.matmul(rest, before, transpose_b=True), before)
+        square = tf.reduce_sum(rest * rest)
+        shares.append(square / tf.reduce_sum(row * row))
+        found.append(rest * tf.math.rsqrt(square))
+    # No more than rounding may be left of a row. A row of zeroes gives NaN, which is not above the limit, either.
+    limit = (_FEWEST_ROUNDINGS * np.finfo(matrix.dtype.as_numpy_dtype).eps) ** 2
+    independent = tf.reduce_min(tf.stack(shares)) > limit
+    return tf.cond(independent, lambda: tf.concat(found, 0), decomposed)
+
+
+# --------------------------------------------------------------------------------------------------
+# Gradients that travel as less than they are. The rest is added to the next step's: error feedback.
+
+
+# An int8 sum over more workers leaves each fewer than four levels on either side of zero.
+_MOST_INT8_WORKERS = 31
+
+
+class _WithFeedback(Exchange, abc.ABC):
+    """Large gradients are sent as something smaller, and a residual keeps what of them was not sent.
+
+    Seide et al. 2014, 1-bit stochastic gradient descent; Karimireddy et al. 2019, Error feedback fixes SignSGD,
+    arXiv:1901.09847.
+    """
+
+    name: str
+
+    def __init__(self, collectives: Collectives, weights: Sequence[Any], options: Parallelism):
+        super().__init__(collectives)
+        self._shapes = [tuple(weight.shape) for weight in weights]
+        self._large = [i for i, shape in enumerate(self._shapes) if self._takes(shape)]
+        self.kept = [
+            Kept(f"{self.name}/residual/{i}", np.zeros(self._shapes[i], _type_of(weights[i])))
+            for i in self._large
+        ]
+
+    def _takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether a gradient of that shape is compressed."""
+        return is_large(shape)
+
+    def __call__(
+        self, gradients: Tensors, others: Tensors, kept: Tensors
+    ) -> tuple[Tensors, Tensors, Tensors]:
+        count = len(self._large)
+        wanted = [
+            tf.reshape(gradients[i], self._shapes[i]) + residual
+            for i, residual in zip(self._large, kept, strict=False)
+        ]
+        rest = [g for i, g in enumerate(gradients) if i not in self._large]
+        totals, sent, whole, memory = self._send(wanted, [*rest, *others], list(kept[count:]))
+        residuals = [each - part for each, part in zip(wanted, sent, strict=True)]
+        totals, whole = together(totals, whole)
+        found, others = iter(whole[: len(rest)]), whole[len(rest) :]
+        compressed = iter(totals)
+        sums = [next(compressed if i in self._large else found) for i in range(len(self._shapes))]
+        return sums, others, [*residuals, *memory]
+
+    @abc.abstractmethod
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        """Sends something for `wanted`, and `whole` exactly.
+
+        Args:
+          wanted: gradients of this worker and what was left of those before.
+          whole: what is summed exactly.
+          memory: values of what is kept beside the residuals.
+
+        Returns:
+          Sums over the workers of what was sent, what this worker sent, the sums of `whole`, new values of `memory`.
+        """
+
+
+class Int8(_WithFeedback):
+    """Gradients are rounded to so few levels that an int8 holds their sum over the workers.
+
+    The unit comes from the largest number in the step before, averaged over the workers, so that nobody needs to be
+    asked first: the first step sends nothing and measures. Larger numbers stay in the residual.
+    """
+
+    name = "int8"
+
+    def __init__(self, collectives: Collectives, weights: Sequence[Any], options: Parallelism):
+        super().__init__(collectives, weights, options)
+        workers = collectives.size
+        if workers > _MOST_INT8_WORKERS:
+            raise InputError(
+                f"compression=int8 is for up to {_MOST_INT8_WORKERS} workers, whose sum an int8 still holds, and "
+                f"there are {workers}; use fp16 or powersgd"
+            )
+        self._workers, self._levels = workers, 127 // workers
+        zeros = np.zeros(
+            [len(self._large)], self.kept[0].initial.dtype if self.kept else np.float32
+        )
+        self.kept = [*self.kept, Kept("int8/largest", zeros, common=True)]
+
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        if not wanted:
+            return [], [], self.collectives.sum(whole), memory
+        units = tf.unstack(memory[0] / self._levels, num=len(wanted))
+        codes = [
+            tf.cast(
+                tf.clip_by_value(
+                    tf.round(tf.math.divide_no_nan(each, unit)), -self._levels, self._levels
+                ),
+                tf.int8,
+            )
+            for each, unit in zip(wanted, units, strict=True)
+        ]
+        largest = tf.stack([tf.reduce_max(tf.abs(each)) for each in wanted])
+        reduced = self.collectives.sum([*codes, *whole, largest])
+        totals = [
+            tf.cast(code, unit.dtype) * unit for code, unit in zip(reduced, units, strict=False)
+        ]
+        sent = [tf.cast(code, unit.dtype) * unit for code, unit in zip(codes, units, strict=True)]
+        return totals, sent, reduced[len(codes) : -1], [reduced[-1] / self._workers]
+
+
+class Sign(_WithFeedback):
+    """One bit a number and one scale a tensor, the mean of the absolute values (EF-signSGD, arXiv:1901.09847)."""
+
+    name = "sign"
+
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        scales = [tf.reduce_mean(tf.abs(each)) for each in wanted]
+        collected = self.collectives.collect([*(_pack(each >= 0) for each in wanted), *scales])
+        sums = self.collectives.sum(whole)
+        totals, sent = [], []
+        for each, scale, bits, all_scales in zip(
+            wanted, scales, collected, collected[len(wanted) :], strict=False
+        ):
+            signs = _unpack(bits, each.shape, each.dtype)
+            totals.append(tf.tensordot(all_scales, signs, 1))
+            sent.append(scale * tf.where(each >= 0, tf.ones_like(each), -tf.ones_like(each)))
+        return totals, sent, sums, memory
+
+
+class TopK(_WithFeedback):
+    """The largest numbers of a gradient with their places (Aji and Heafield 2017, arXiv:1704.05021)."""
+
+    name = "topk"
+
+    def __init__(self, collectives: Collectives, weights: Sequence[Any], options: Parallelism):
+        super().__init__(collectives, weights, options)
+        self._fraction = options.compression_fraction
+
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        values, places = [], []
+        for each in wanted:
+            flat = tf.reshape(each, [-1])
+            count = max(1, round(self._fraction * each.shape.num_elements()))
+            place = tf.math.top_k(tf.abs(flat), count, sorted=False).indices
+            places.append(place)
+            values.append(tf.gather(flat, place))
+        collected = self.collectives.collect([*values, *places])
+        sums = self.collectives.sum(whole)
+        totals = [
+            _scatter(value, place, each.shape)
+            for each, value, place in zip(wanted, collected, collected[len(wanted) :], strict=False)
+        ]
+        sent = [
+            _scatter(value, place, each.shape)
+            for each, value, place in zip(wanted, values, places, strict=True)
+        ]
+        return totals, sent, sums, memory
+
+
+class PowerSGD(_WithFeedback):
+    """A gradient M is sent as a product P Qᵀ of low rank, by one step of power iteration from the Q before.
+
+    Vogels et al. 2019, PowerSGD: practical low-rank gradient compression, arXiv:1905.13727, algorithms 1 and 2. All
+    axes of a tensor but the last are the rows of its matrix. Where the rank would not save half, it is sent whole.
+    """
+
+    name = "powersgd"
+
+    def __init__(self, collectives: Collectives, weights: Sequence[Any], options: Parallelism):
+        self._rank = rank = options.compression_rank
+        super().__init__(collectives, weights, options)
+        # The same start on every worker.
+        generator = np.random.default_rng(0)
+        self.kept = [
+            *self.kept,
+            *(
+                Kept(
+                    f"powersgd/factor/{i}",
+                    generator.normal(size=(self._shapes[i][-1], rank)).astype(each.initial.dtype),
+                    common=True,
+                )
+                for i, each in zip(self._large, self.kept, strict=True)
+            ),
+        ]
+
+    def _takes(self, shape: tuple[int, ...]) -> bool:
+        return has_low_rank(shape, self._rank)
+
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        matrices = [tf.reshape(each, [-1, each.shape[-1]]) for each in wanted]
+        products = [narrow_product(m, factor) for m, factor in zip(matrices, memory, strict=True)]
+        reduced = self.collectives.sum([*products, *whole])
+        bases = [orthonormal_rows(product) for product in reduced[: len(products)]]
+        # A wide product, of which TensorFlow makes four times as many a second as of its transpose.
+        own = [basis @ m for m, basis in zip(matrices, bases, strict=True)]
+        factors = self.collectives.sum(own) if own else []
+
+        def product(basis: tf.Tensor, factor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(tf.matmul(basis, factor, transpose_a=True), like.shape)
+
+        totals = [product(*each) for each in zip(bases, factors, wanted, strict=True)]
+        sent = [product(*each) for each in zip(bases, own, wanted, strict=True)]
+        memory = [tf.transpose(factor) for factor in factors]
+        return totals, sent, reduced[len(products) :], memory
+
+
+def _type_of(weight: Any) -> np.dtype:
+    return np.dtype(tf.as_dtype(weight.dtype).as_numpy_dtype)
+
+
+_POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def _pack(bits: tf.Tensor) -> tf.Tensor:
+    """uint8 [numbers / 8, rounded up] of bools of any shape."""
+    flat = tf.cast(tf.reshape(bits, [-1]), tf.uint8)
+    flat = tf.pad(flat, [[0, -bits.shape.num_elements() % 8]])
+    return tf.reduce_sum(tf.reshape(flat, [-1, 8]) * tf.constant(_POWERS, tf.uint8), 1)
+
+
+def _unpack(packed: tf.Tensor, shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
+    """[workers, *shape] of 1 and -1 from uint8 [workers, bytes]."""
+    bits = tf.bitwise.bitwise_and(packed[:, :, None], tf.constant(_POWERS, tf.uint8)) > 0
+    bits = tf.reshape(bits, [tf.shape(packed)[0], -1])[:, : shape.num_elements()]
+    signs = tf.where(bits, tf.ones([], dtype), -tf.ones([], dtype))
+    return tf.reshape(signs, [-1, *shape])
+
+
+def _scatter(values: tf.Tensor, places: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    """A tensor of that shape with the values added at their places; zero elsewhere."""
+    flat = tf.math.unsorted_segment_sum(
+        tf.reshape(values, [-1]), tf.reshape(places, [-1]), shape.num_elements()
+    )
+    return tf.reshape(flat, shape)
 
 
 # --------------------------------------------------------------------------------------------------

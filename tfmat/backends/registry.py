@@ -302,18 +302,18 @@ EXCHANGES = {
         lambda weights, workers, _: [_bytes(weights) / 2 * workers / 2],
     ),
     "int8": ExchangeKind(
-        "tfmat.backends.compression:Int8",
+        "tfmat.backends.exchange:Int8",
         lambda weights, *_: [sum(_large(weights)), _rest(weights)],
     ),
     "sign": ExchangeKind(
-        "tfmat.backends.compression:Sign",
+        "tfmat.backends.exchange:Sign",
         lambda weights, workers, _: [
             sum(n / 8 + 4 for n in _large(weights)) * workers / 2,
             _rest(weights),
         ],
     ),
     "topk": ExchangeKind(
-        "tfmat.backends.compression:TopK",
+        "tfmat.backends.exchange:TopK",
         lambda weights, workers, options: [
             sum(8 * max(1, round(options.compression_fraction * n)) for n in _large(weights))
             * workers
@@ -321,7 +321,7 @@ EXCHANGES = {
             _rest(weights),
         ],
     ),
-    "powersgd": ExchangeKind("tfmat.backends.compression:PowerSGD", _of_powersgd),
+    "powersgd": ExchangeKind("tfmat.backends.exchange:PowerSGD", _of_powersgd),
 }
 
 

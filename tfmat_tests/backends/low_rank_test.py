@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends.compression import narrow_product, orthonormal_rows
+from tfmat.backends.exchange import narrow_product, orthonormal_rows
 
 
 def _rows(kind, count, dtype):
