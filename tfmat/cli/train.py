@@ -481,7 +481,7 @@ def _show_search(flag_values: FlagValues) -> int:
 
     state = read_state(workdir)
     console = open_console()
-    for table in tuning_tables(summarize(workdir, state).to_json(), trial_rows(state)):
+    for table in tuning_tables(summarize(workdir, state), trial_rows(state)):
         console.print(table)
     for path in write_results(workdir):
         print(path)

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -32,6 +33,7 @@ from tfmat.report.figures import (
     save_png_and_svg,
     worker_axis,
 )
+from tfmat.report.run_files import Estimate, Landscape
 from tfmat.training.run_folder import find_run_file
 
 if TYPE_CHECKING:
@@ -754,6 +756,8 @@ def _of_part(
 _LEVELS = 24
 _NAMES = {"train": "training curves", "test": "test curves"}
 
+Surfaces = dict[str, list[list[float]]]
+
 COLUMNS = (
     "run", "batch", "train_loss", "train_error", "test_loss", "test_error", "eigenvalue",
     "eigenvalue_error", "trace", "trace_error", "sharpness", "sharpness_error", "adaptive_sharpness",
@@ -761,49 +765,58 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def surface_table(content: Mapping[str, Any]) -> pd.DataFrame:
+def surface_table(content: Landscape) -> pd.DataFrame:
     """A row a point: x, y, and the loss with its standard error on both parts of the data."""
-    x, y = np.meshgrid(content["x"], content["y"])
+    x, y = np.meshgrid(content.x, content.y)
     columns: dict[str, Any] = {"x": x.ravel(), "y": y.ravel()}
+    loss, error = _numbers(content)
     for part in _NAMES:
-        columns[f"{part}_loss"] = np.ravel(content["loss"][part])
-        columns[f"{part}_error"] = np.ravel(content["error"][part])
+        columns[f"{part}_loss"] = np.ravel(loss[part])
+        columns[f"{part}_error"] = np.ravel(error[part])
     return pd.DataFrame(columns)
 
 
-def comparison_table(contents: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def comparison_table(contents: Sequence[Landscape]) -> pd.DataFrame:
     """A row a run, by batch, with the columns COLUMNS: losses and curvature at the minimum.
 
     Errors of losses are standard errors, errors of the others half the width of 95 % intervals.
     """
     rows = []
     for content in contents:
-        settings, curvature = content["settings"], content.get("curvature", {})
+        settings, curvature = content.settings, content.curvature
         row: dict[str, Any] = {
-            "run": pathlib.Path(settings["runs"][0]).name,
-            "batch": settings["global_batch_sizes"][0],
-            "gradient_norm": curvature.get("gradient_norm"),
+            "run": pathlib.Path(settings.runs[0]).name,
+            "batch": settings.global_batch_sizes[0],
         }
+        (j, i), (loss, error) = origin(content), _numbers(content)
         for part in _NAMES:
-            j, i = origin(content)
-            row[f"{part}_loss"] = content["loss"][part][j][i]
-            row[f"{part}_error"] = content["error"][part][j][i]
-        found = {name: curvature.get(name) for name in ("trace", "sharpness", "adaptive_sharpness")}
-        found["eigenvalue"] = curvature.get("eigenvalues", [None])[0]
-        for name, estimate in found.items():
-            row[name] = estimate["value"] if estimate else None
-            row[f"{name}_error"] = estimate["error"] if estimate else None
+            row[f"{part}_loss"], row[f"{part}_error"] = loss[part][j][i], error[part][j][i]
+        if curvature:
+            row["gradient_norm"] = curvature.gradient_norm
+            for name, estimate in (
+                ("eigenvalue", curvature.eigenvalues[0]),
+                ("trace", curvature.trace),
+                ("sharpness", curvature.sharpness),
+                ("adaptive_sharpness", curvature.adaptive_sharpness),
+            ):
+                row[name], row[f"{name}_error"] = estimate.value, estimate.error
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS).sort_values("batch", kind="stable")
 
 
-def origin(content: Mapping[str, Any]) -> tuple[int, int]:
+def _numbers(content: Landscape) -> tuple[Surfaces, Surfaces]:
+    """Losses and their standard errors, [y][x] of each part."""
+    assert content.error
+    return content.loss.parts(), content.error.parts()
+
+
+def origin(content: Landscape) -> tuple[int, int]:
     """Row and column of the point x = y = 0, which is the (first) run's minimum."""
-    j, i = (int(np.argmin(np.abs(content[axis]))) for axis in ("y", "x"))
+    j, i = (int(np.argmin(np.abs(axis))) for axis in (content.y, content.x))
     return j, i
 
 
-def write_results(content: Mapping[str, Any], file: pathlib.Path) -> list[pathlib.Path]:
+def write_results(content: Landscape, file: pathlib.Path) -> list[pathlib.Path]:
     """Writes the table and the pictures beside landscape.json: FILE.csv, figures/FILE.png and .svg."""
     table = file.with_suffix(".csv")
     write_text(table, spreadsheet_text(surface_table(content)))
@@ -811,9 +824,7 @@ def write_results(content: Mapping[str, Any], file: pathlib.Path) -> list[pathli
     return [table, *save_png_and_svg(landscape_figure(content), stem)]
 
 
-def write_comparison(
-    contents: Sequence[Mapping[str, Any]], folder: pathlib.Path
-) -> list[pathlib.Path]:
+def write_comparison(contents: Sequence[Landscape], folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes landscapes.csv, .png and .svg of several runs."""
     table, stem = comparison_table(contents), make_folder(folder) / "landscapes"
     write_text(stem.with_suffix(".csv"), spreadsheet_text(table))
@@ -821,14 +832,19 @@ def write_comparison(
     return [stem.with_suffix(".csv"), *save_png_and_svg(figure, stem)]
 
 
-def landscape_figure(content: Mapping[str, Any]) -> Figure:
+def landscape_figure(content: Landscape) -> Figure:
     """A line each of training and test curves, or, in two dimensions, contours of both side by side."""
-    if len(content["y"]) == 1:
+    if len(content.y) == 1:
         figure = new_figure(6.4, 4.2)
         panel = figure.subplots()
         for part, colour in zip(_NAMES, (MODEL, SECOND), strict=True):
             panel.plot(
-                content["x"], content["loss"][part][0], "o-", ms=3, color=colour, label=_NAMES[part]
+                content.x,
+                content.loss.parts()[part][0],
+                "o-",
+                ms=3,
+                color=colour,
+                label=_NAMES[part],
             )
         finish(panel)
         _mark(panel, content)
@@ -838,7 +854,7 @@ def landscape_figure(content: Mapping[str, Any]) -> Figure:
         return figure
     figure = new_figure(10.4, 4.6)
     panels = figure.subplots(1, 2, sharey=True)
-    values = np.array([content["loss"][part] for part in _NAMES])
+    values = np.array([content.loss.parts()[part] for part in _NAMES])
     low, high = float(values.min()), float(values.max())
     norm: Normalize
     if low > 0:
@@ -847,10 +863,10 @@ def landscape_figure(content: Mapping[str, Any]) -> Figure:
         levels, norm = np.linspace(low, high, _LEVELS), Normalize(low, high)
     for panel, part, loss in zip(panels, _NAMES, values, strict=True):
         filled = panel.contourf(
-            content["x"], content["y"], loss, levels, norm=norm, cmap="viridis", extend="both"
+            content.x, content.y, loss, levels, norm=norm, cmap="viridis", extend="both"
         )
         panel.contour(
-            content["x"], content["y"], loss, levels[::3], colors="white", linewidths=0.6, alpha=0.7
+            content.x, content.y, loss, levels[::3], colors="white", linewidths=0.6, alpha=0.7
         )
         _mark(panel, content)
         panel.set_title(_NAMES[part], loc="left", fontsize=11, fontweight="bold")
@@ -861,19 +877,19 @@ def landscape_figure(content: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def comparison_figure(contents: Sequence[Mapping[str, Any]], table: pd.DataFrame) -> Figure:
+def comparison_figure(contents: Sequence[Landscape], table: pd.DataFrame) -> Figure:
     """Left: cuts through all minima; right: the largest eigenvalue over the batch, where it was measured."""
     figure = new_figure(10.4, 4.4)
     left, right = figure.subplots(1, 2)
-    order = sorted(contents, key=lambda content: content["settings"]["global_batch_sizes"][0])
+    order = sorted(contents, key=lambda content: content.settings.global_batch_sizes[0])
     for k, content in enumerate(order):
         colour, (row, _) = COLOURS[k % len(COLOURS)], origin(content)
-        name = pathlib.Path(content["settings"]["runs"][0]).name
-        loss = content["loss"]
-        left.plot(content["x"], loss["train"][row], color=colour, lw=1.6, label=name)
-        left.plot(content["x"], loss["test"][row], color=colour, lw=1.2, ls="--")
+        name = pathlib.Path(content.settings.runs[0]).name
+        loss = content.loss
+        left.plot(content.x, loss.train[row], color=colour, lw=1.6, label=name)
+        left.plot(content.x, loss.test[row], color=colour, lw=1.2, ls="--")
     finish(left)
-    if all(np.min(content["loss"][part]) > 0 for content in contents for part in _NAMES):
+    if all(np.min(content.loss.parts()[part]) > 0 for content in contents for part in _NAMES):
         logarithmic(left.yaxis)
     left.set_xlabel("along a filter-normalised direction")
     left.set_ylabel("loss: training (solid), test (dashed)")
@@ -897,11 +913,11 @@ def comparison_figure(contents: Sequence[Mapping[str, Any]], table: pd.DataFrame
     return figure
 
 
-def _mark(panel: Axes, content: Mapping[str, Any]) -> None:
+def _mark(panel: Axes, content: Landscape) -> None:
     """The minima, and what the first axis is."""
-    between = content["settings"]["kind"] == "between"
-    names = [pathlib.Path(run).name for run in content["settings"]["runs"]]
-    flat = len(content["y"]) == 1
+    between = content.settings.kind == "between"
+    names = [pathlib.Path(run).name for run in content.settings.runs]
+    flat = len(content.y) == 1
     for x, name in zip((0.0, 1.0), names, strict=False):
         if flat:
             panel.axvline(x, color=MEASURED, lw=1.0, ls="--")
@@ -915,17 +931,17 @@ def _mark(panel: Axes, content: Mapping[str, Any]) -> None:
         panel.set_xlabel("along a filter-normalised direction; 0: the minimum")
 
 
-def _logarithmic_if_positive(panel: Axes, content: Mapping[str, Any]) -> None:
-    if all(np.min(content["loss"][part]) > 0 for part in _NAMES):
+def _logarithmic_if_positive(panel: Axes, content: Landscape) -> None:
+    if all(np.min(content.loss.parts()[part]) > 0 for part in _NAMES):
         logarithmic(panel.yaxis)
 
 
-def describe_landscape(content: Mapping[str, Any]) -> str:
+def describe_landscape(content: Landscape) -> str:
     """The findings as text: losses at the minimum, curvature with its intervals, the barrier between two minima."""
-    settings, loss, (j, i) = content["settings"], content["loss"], origin(content)
+    settings, (loss, error), (j, i) = content.settings, _numbers(content), origin(content)
     lines = []
-    if settings["kind"] == "between":
-        last = int(np.argmin(np.abs(np.subtract(content["x"], 1.0))))
+    if settings.kind == "between":
+        last = int(np.argmin(np.abs(np.subtract(content.x, 1.0))))
         for part, name in _NAMES.items():
             line = loss[part][j]
             between = line[i : last + 1]
@@ -934,25 +950,24 @@ def describe_landscape(content: Mapping[str, Any]) -> str:
                 f"line between them"
             )
         return "\n".join(lines)
-    error = content["error"]
     lines += [
-        f"loss at the minimum, {content['curves'][part]:,} {name}: {loss[part][j][i]:.4g} ± {error[part][j][i]:.2g}"
+        f"loss at the minimum, {content.curves[part]:,} {name}: {loss[part][j][i]:.4g} ± {error[part][j][i]:.2g}"
         for part, name in _NAMES.items()
     ]
-    found = content.get("curvature")
+    found = content.curvature
     if found:
-        shown = ", ".join(f"{e['value']:.4g} ± {e['error']:.2g}" for e in found["eigenvalues"])
-        radius, relative = _with_error(found["sharpness"]), _with_error(found["adaptive_sharpness"])
+        shown = ", ".join(f"{_with_error(e)}" for e in found.eigenvalues)
+        radius, relative = _with_error(found.sharpness), _with_error(found.adaptive_sharpness)
         lines += [
             f"largest eigenvalues of the Hessian (95 %): {shown}",
-            f"its trace: {_with_error(found['trace'])}",
-            f"the loss rises within ρ = {settings['sam_rho']:g} by {radius}; relative to the filters by {relative}",
+            f"its trace: {_with_error(found.trace)}",
+            f"the loss rises within ρ = {settings.sam_rho:g} by {radius}; relative to the filters by {relative}",
         ]
     return "\n".join(lines)
 
 
-def _with_error(estimate: Mapping[str, float]) -> str:
-    return f"{estimate['value']:.4g} ± {estimate['error']:.2g}"
+def _with_error(estimate: Estimate) -> str:
+    return f"{estimate.value:.4g} ± {estimate.error:.2g}"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1009,7 +1024,7 @@ def measure_landscape(
     *,
     progress: Progress | None = None,
     stopped: Callable[[], int] = lambda: 0,
-) -> dict[str, Any]:
+) -> Landscape:
     """The landscape around one run's minimum, or between two minima; every rank calls it.
 
     Args:
@@ -1048,7 +1063,7 @@ def measure_landscape(
                     "curvature", lambda: _curvature(field, kept, progress)
                 )
             kept.finish(content)
-        return kept.whole or content
+        return msgspec.convert(kept.whole or as_json(content), Landscape)
 
 
 def _check_shapes(runs: Sequence[EndedRun], minima: Sequence[tuple[Weights, Weights]]) -> None:

@@ -10,7 +10,7 @@ import pathlib
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import matplotlib
 import numpy as np
@@ -43,7 +43,7 @@ from tfmat.identification.results import (
 )
 from tfmat.identification.results import Picture as AnswerPicture
 from tfmat.report.formatting import format_power, format_unit, format_value, unbroken, with_unit
-from tfmat.report.tables import value_cell
+from tfmat.report.tables import TrialRow, value_cell
 
 # --------------------------------------------------------------------------------------------------
 # The place of the only panel of a figure: as large as its text allows.
@@ -961,7 +961,7 @@ class Corner:
 # The pictures of a search: parallel coordinates, importance, the course, and one panel a hyper-parameter.
 
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[TrialRow]
 _BEST_SHARE = 0.1
 # With fewer trials a picture says nothing.
 _FEWEST = 2
@@ -971,7 +971,7 @@ def pictures(
     rows: Rows, names: Mapping[str, str], objective: str, direction: str = "min"
 ) -> dict[str, Any]:
     """Parallel coordinates, one slice a hyper-parameter, and the course; none where a picture would say nothing."""
-    rows = [row for row in rows if row[objective] is not None]
+    rows = [row for row in rows if row.value is not None]
     if len(rows) < _FEWEST:
         return {}
     parallel = functools.partial(
@@ -1015,12 +1015,14 @@ def draw_parallel(
     panel: Axes, rows: Rows, names: Mapping[str, str], objective: str, direction: str = "min"
 ) -> None:
     """One line a trial, one axis a hyper-parameter and one for the objective; the best tenth stands out."""
-    order = sorted(rows, key=lambda row: row[objective], reverse=direction == "min")
-    axes = [_Axis(name, [row.get(name) for row in rows], scale) for name, scale in names.items()]
-    axes.append(_Axis(objective, [row[objective] for row in rows], "log"))
+    order = sorted(rows, key=lambda row: cast(float, row.value), reverse=direction == "min")
+    axes = [
+        _Axis(name, [row.values.get(name) for row in rows], scale) for name, scale in names.items()
+    ]
+    axes.append(_Axis(objective, [cast(float, row.value) for row in rows], "log"))
     best = max(1, round(_BEST_SHARE * len(order)))
     for rank, row in enumerate(order):
-        heights = [axis.height(row.get(axis.name)) for axis in axes]
+        heights = [axis.height(row.values.get(axis.name)) for axis in axes]
         stands_out = rank >= len(order) - best
         color, width, place = (MODEL, 1.8, 3) if stands_out else (BAND, 0.9, 1)
         panel.plot(range(len(axes)), heights, color=color, lw=width, zorder=place)
@@ -1042,7 +1044,7 @@ def draw_parallel(
 
 def draw_course(panel: Axes, rows: Rows, objective: str, direction: str = "min") -> None:
     """The objective of each trial in the order of their start, and the best so far."""
-    ended = [(int(row["trial"]), row[objective], row["state"]) for row in rows]
+    ended = [(int(row.trial), cast(float, row.value), row.state) for row in rows]
     for state, color, marker in (("done", MEASURED, "o"), ("stopped", BAND, "x")):
         points = [(number, value) for number, value, of in ended if of == state]
         if points:
@@ -1064,11 +1066,11 @@ def draw_course(panel: Axes, rows: Rows, objective: str, direction: str = "min")
 
 def draw_slice(panel: Axes, rows: Rows, name: str, scale: str, objective: str) -> None:
     """The objective over the value of one hyper-parameter."""
-    axis = _Axis(name, [row.get(name) for row in rows], scale)
+    axis = _Axis(name, [row.values.get(name) for row in rows], scale)
     for state, color in (("stopped", BAND), ("done", SECOND)):
-        chosen = [row for row in rows if row["state"] == state and row.get(name) is not None]
+        chosen = [row for row in rows if row.state == state and row.values.get(name) is not None]
         panel.plot(
-            [axis.place(row[name]) for row in chosen], [row[objective] for row in chosen],
+            [axis.place(row.values[name]) for row in chosen], [cast(float, row.value) for row in chosen],
             "o", ms=3.5, color=color, alpha=0.85,
         )  # fmt: skip
     finish(panel)
@@ -1077,7 +1079,7 @@ def draw_slice(panel: Axes, rows: Rows, name: str, scale: str, objective: str) -
         panel.set_xlim(-0.5, len(axis.words) - 0.5)
     elif axis.log:
         logarithmic(panel.xaxis)
-    objectives = [row[objective] for row in rows]
+    objectives = [cast(float, row.value) for row in rows]
     # One scale for all panels.
     if min(objectives) > 0:
         panel.set_ylim(min(objectives) / 1.2, max(objectives) * 1.2)

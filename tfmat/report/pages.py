@@ -64,7 +64,15 @@ from tfmat.report.run_files import (
     parameter_answers,
     read_run,
 )
-from tfmat.report.tables import best_first, busy, exact_lines, overview_lines, value_cell
+from tfmat.report.tables import (
+    SearchSummary,
+    TrialRow,
+    best_first,
+    busy,
+    exact_lines,
+    overview_lines,
+    value_cell,
+)
 
 # --------------------------------------------------------------------------------------------------
 # HTML pages: a template of `templates/` filled with plain data, in one file that loads nothing.
@@ -827,8 +835,8 @@ class _ExampleCurve:
 
 def write_tuning_report(
     workdir: str | os.PathLike,
-    summary: Mapping[str, Any],
-    rows: Sequence[Mapping[str, Any]],
+    summary: SearchSummary,
+    rows: Sequence[TrialRow],
     names: Mapping[str, str],
     importances: Mapping[str, float],
 ) -> pathlib.Path:
@@ -836,8 +844,7 @@ def write_tuning_report(
 
     Args:
       workdir: of the search.
-      summary: what `tfmat.tuning.results.Summary.to_json` says.
-      rows: one a trial, as in trials.csv.
+      summary, rows: the search, and its trials.
       names: hyper-parameter -> linear or log.
       importances: hyper-parameter -> share, largest first; {} where there are too few trials.
 
@@ -845,17 +852,17 @@ def write_tuning_report(
       InputError: the folder cannot be written.
     """
     path = pathlib.Path(workdir) / "tuning.html"
-    best = next((row for row in rows if row["trial"] == summary["best"]), None)
+    best = next((row for row in rows if row.trial == summary.best), None)
     page = render_page(
         "tuning.html",
         summary=summary,
         rows=rows,
-        ordered=best_first(rows, summary["objective"], summary["direction"]),
+        ordered=best_first(rows, summary.direction),
         names=names,
         best=best,
         findings=_findings(path.parent, summary, len(rows), names, best),
         overview=overview_lines(summary),
-        figures=pictures(rows, names, summary["objective"], summary["direction"]),
+        figures=pictures(rows, names, summary.objective, summary.direction),
         importance_picture=importance(importances),
         value_cell=value_cell,
         busy=busy,
@@ -867,23 +874,25 @@ def write_tuning_report(
 
 def _findings(
     workdir: pathlib.Path,
-    summary: Mapping[str, Any],
+    summary: SearchSummary,
     num_trials: int,
     names: Mapping[str, str],
-    best: Mapping[str, Any] | None,
+    best: TrialRow | None,
 ) -> list[Finding]:
     found = []
-    if summary["failed"]:
-        found.append(Finding("bad", f"The search ended early: {summary['ended']}."))
+    if summary.failed:
+        found.append(Finding("bad", f"The search ended early: {summary.ended}."))
     if best is not None:
         values = ", ".join(
-            f"{name} {value_cell(best[name])}" for name in names if best.get(name) is not None
+            f"{name} {value_cell(best.values[name])}"
+            for name in names
+            if best.values.get(name) is not None
         )
-        found.append(Finding("good", f"The best trial is {summary['best']}: {values}."))
+        found.append(Finding("good", f"The best trial is {summary.best}: {values}."))
         command = f"tfmat train --config={workdir / 'best.py'}"
         found.append(Finding("note", f"To train with it: {command}"))
     for state, words in (("failed", "failed; their log.txt says why"), ("diverged", "diverged")):
-        count = summary["counts"][state]
-        if count and not summary["failed"]:
+        count = summary.counts[state]
+        if count and not summary.failed:
             found.append(Finding("warn", f"{count} of {num_trials} trials {words}."))
     return found

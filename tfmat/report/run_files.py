@@ -73,6 +73,7 @@ class Curvature(Struct):
     trace: Estimate
     sharpness: Estimate
     adaptive_sharpness: Estimate
+    gradient_norm: float | None = None
 
 
 class LandscapeSettings(Struct):
@@ -82,6 +83,7 @@ class LandscapeSettings(Struct):
     runs: list[str]
     extent: float
     sam_rho: float
+    global_batch_sizes: list[int] = []
 
 
 class LossesByPart(Struct):
@@ -89,6 +91,10 @@ class LossesByPart(Struct):
 
     train: list[list[float]]
     test: list[list[float]]
+
+    def parts(self) -> dict[str, list[list[float]]]:
+        """By the names of the parts."""
+        return {"train": self.train, "test": self.test}
 
 
 class Landscape(Struct, kw_only=True):
@@ -99,6 +105,7 @@ class Landscape(Struct, kw_only=True):
     x: list[float]
     y: list[float]
     loss: LossesByPart
+    error: LossesByPart | None = None
     curvature: Curvature | None = None
 
 

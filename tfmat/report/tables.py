@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -620,114 +621,189 @@ def _caption(result: Answer) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The tables of `tfmat tune --status`.
+# A search for hyper-parameters, as `tfmat.tuning.results` finds it, and the tables of `tfmat tune --status`.
+
+
+class SearchWorker(Struct, kw_only=True):
+    """A worker of a search.
+
+    Attributes:
+      name, host: of the process, and of its machine.
+      alive: whether it still works, on the trial `trial` ("": none).
+      busy_seconds, alive_seconds: in trials, and in all.
+      starts: how often it has started.
+    """
+
+    name: str
+    host: str
+    alive: bool
+    busy_seconds: float
+    alive_seconds: float
+    starts: int
+    trial: str
+
+
+class SearchSummary(Struct, kw_only=True):
+    """A search in a few numbers.
+
+    Attributes:
+      name: of the search's folder.
+      algorithm, objective, direction, seeds, train_for: what it does.
+      counts: state -> number of trials.
+      max_trials: how many there are to be; None where only the oracle knows.
+      ended: why no further trial starts, or "".
+      failed: it ended because too many trials failed.
+      best, best_value: id and value of the best trial, None before there is one.
+      median_seconds: how long a trial takes.
+      seconds_left: estimate; None where there is nothing to go by.
+      seconds: from the first trial's start to the last one's end, or to now.
+      utilization: share of the workers' lives in which they ran trials; None before there is any.
+    """
+
+    name: str
+    algorithm: str
+    objective: str
+    direction: str
+    seeds: int
+    train_for: str
+    counts: dict[str, int]
+    max_trials: int | None
+    ended: str
+    failed: bool
+    best: str | None
+    best_value: float | None
+    median_seconds: float | None
+    seconds_left: float | None
+    seconds: float
+    workers: list[SearchWorker]
+    utilization: float | None
+
+
+class TrialRow(Struct, kw_only=True):
+    """A trial of a search, as a row of its tables.
+
+    Attributes:
+      trial, state: its number, and what became of it.
+      value: of the objective, None before there is one.
+      values: hyper-parameter -> value, tuples as text.
+      fraction: of the whole length of a trial.
+      seconds: that it took; started: seconds since 1970.
+      worker, times_lost: that ran it, and how many were lost over it.
+      folder, reason: of the trial's run, and why it ended.
+    """
+
+    trial: str
+    state: str
+    value: float | None
+    values: dict[str, Any]
+    fraction: float
+    seconds: float
+    started: float | None
+    worker: str
+    times_lost: int
+    folder: str
+    reason: str
 
 
 _STYLES = {"done": "green", "running": "blue", "failed": "red", "diverged": "yellow"}
-# Columns that are no hyper-parameters.
-_FIXED = {"trial", "state", "fraction", "seconds", "started", "worker", "times_lost", "folder"}
 _MOST_ROWS = 40
 
 
-def tuning_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """The search in a few lines, its workers, and its trials, the best first.
-
-    Args:
-      summary: what `tfmat.tuning.results.Summary.to_json` says.
-      rows: one a trial, as in trials.csv.
-    """
+def tuning_tables(summary: SearchSummary, rows: Sequence[TrialRow]) -> list[Table]:
+    """The search in a few lines, its workers, and its trials, the best first."""
     return [_overview(summary), *_workers(summary), *_trials(summary, rows)]
 
 
-def overview_lines(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def overview_lines(summary: SearchSummary) -> list[tuple[str, str]]:
     """(what, how much) of a search, for the table and the page."""
-    counts = {state: count for state, count in summary["counts"].items() if count}
-    of = "" if summary["max_trials"] is None else f" of {summary['max_trials']}"
+    counts = {state: count for state, count in summary.counts.items() if count}
+    of = "" if summary.max_trials is None else f" of {summary.max_trials}"
     total = sum(counts.values())
     lines = [
         (
             "algorithm",
-            f"{summary['algorithm']}, each trial {summary['train_for']}{_seeds(summary)}",
+            f"{summary.algorithm}, each trial {summary.train_for}{_seeds(summary)}",
         ),
         ("trials", f"{total}{of}: " + ", ".join(f"{n} {state}" for state, n in counts.items())),
     ]
-    if summary["best"] is not None:
-        value = format_value(summary["best_value"])
-        lines.append(("best", f"trial {summary['best']}, {summary['objective']} {value}"))
-    if summary["median_seconds"] is not None:
-        lines.append(("a trial takes", f"{duration_text(summary['median_seconds'])} (median)"))
-    if summary["utilization"] is not None:
-        share = f"{100 * summary['utilization']:.0f} % of their time in trials"
-        alive = sum(worker["alive"] for worker in summary["workers"])
+    if summary.best is not None:
+        value = format_value(summary.best_value)
+        lines.append(("best", f"trial {summary.best}, {summary.objective} {value}"))
+    if summary.median_seconds is not None:
+        lines.append(("a trial takes", f"{duration_text(summary.median_seconds)} (median)"))
+    if summary.utilization is not None:
+        share = f"{100 * summary.utilization:.0f} % of their time in trials"
+        alive = sum(worker.alive for worker in summary.workers)
         lines.append(("workers", f"{alive} at work; {share}"))
-    lines.append(("search time", duration_text(summary["seconds"])))
-    if summary["ended"]:
-        lines.append(("ended", summary["ended"]))
-    elif summary["seconds_left"] is not None:
-        lines.append(("left", f"about {duration_text(summary['seconds_left'])}"))
-    elif not any(worker["alive"] for worker in summary["workers"]):
+    lines.append(("search time", duration_text(summary.seconds)))
+    if summary.ended:
+        lines.append(("ended", summary.ended))
+    elif summary.seconds_left is not None:
+        lines.append(("left", f"about {duration_text(summary.seconds_left)}"))
+    elif not any(worker.alive for worker in summary.workers):
         lines.append(("stands still", "no worker; the same tfmat tune command goes on"))
     return lines
 
 
-def best_first(
-    rows: Sequence[Mapping[str, Any]], objective: str, direction: str
-) -> list[Mapping[str, Any]]:
+def best_first(rows: Sequence[TrialRow], direction: str) -> list[TrialRow]:
     """The trials, those without a value last."""
     sign = -1.0 if direction == "max" else 1.0
-    return sorted(rows, key=lambda row: (row[objective] is None, sign * (row[objective] or 0.0)))
+    return sorted(rows, key=lambda row: (row.value is None, sign * (row.value or 0.0)))
 
 
-def busy(worker: Mapping[str, Any]) -> str:
+def busy(worker: SearchWorker) -> str:
     """Share of its life that a worker spent in trials."""
-    return f"{100 * worker['busy_seconds'] / max(worker['alive_seconds'], 1e-9):.0f} %"
+    return f"{100 * worker.busy_seconds / max(worker.alive_seconds, 1e-9):.0f} %"
 
 
-def _seeds(summary: Mapping[str, Any]) -> str:
-    return f", mean of {summary['seeds']} seeds" if summary["seeds"] > 1 else ""
+def _seeds(summary: SearchSummary) -> str:
+    return f", mean of {summary.seeds} seeds" if summary.seeds > 1 else ""
 
 
-def _overview(summary: Mapping[str, Any]) -> Table:
-    table = Table(title=f"search {summary['name']}", title_justify="left", show_header=False)
+def _overview(summary: SearchSummary) -> Table:
+    table = Table(title=f"search {summary.name}", title_justify="left", show_header=False)
     for what, text in overview_lines(summary):
         table.add_row(what, Text(text))
     return table
 
 
-def _workers(summary: Mapping[str, Any]) -> list[Table]:
-    if not summary["workers"]:
+def _workers(summary: SearchSummary) -> list[Table]:
+    if not summary.workers:
         return []
     rows = [
-        [each["name"], each["host"], _now(each), busy(each), str(each["starts"])]
-        for each in summary["workers"]
+        [each.name, each.host, _now(each), busy(each), str(each.starts)] for each in summary.workers
     ]
     headings = ["worker", "machine", "now", "busy", "starts"]
     return [text_table("workers", headings, rows, left=(1, 2))]
 
 
-def _now(worker: Mapping[str, Any]) -> str:
-    if not worker["alive"]:
+def _now(worker: SearchWorker) -> str:
+    if not worker.alive:
         return "gone"
-    return f"trial {worker['trial']}" if worker["trial"] else "idle"
+    return f"trial {worker.trial}" if worker.trial else "idle"
 
 
-def _trials(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+def _trials(summary: SearchSummary, rows: Sequence[TrialRow]) -> list[Table]:
     if not rows:
         return []
-    objective = summary["objective"]
-    others = _FIXED | {"reason", objective}
-    names = list(dict.fromkeys(name for row in rows for name in row if name not in others))
-    lines = [
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    lines: list[list[str | Text]] = [
         [
-            row["trial"],
-            Text(row["state"], style=_STYLES.get(row["state"], "")),
-            format_value(row[objective]),
-            *(value_cell(row.get(name)) for name in names),
-            duration_text(row["seconds"]),
+            row.trial,
+            Text(row.state, style=_STYLES.get(row.state, "")),
+            format_value(row.value),
+            *(value_cell(row.values.get(name)) for name in names),
+            duration_text(row.seconds),
         ]
-        for row in best_first(rows, objective, summary["direction"])[:_MOST_ROWS]
+        for row in best_first(rows, summary.direction)[:_MOST_ROWS]
     ]
-    headings = ["trial", "state", objective, *(n.replace(".", ".\n") for n in names), "time"]
+    headings = [
+        "trial",
+        "state",
+        summary.objective,
+        *(n.replace(".", ".\n") for n in names),
+        "time",
+    ]
     more = f" (first {_MOST_ROWS} of {len(rows)})" if rows[_MOST_ROWS:] else ""
     return [text_table(f"trials, the best first{more}", headings, lines, left=(0, 1))]
 

@@ -5,8 +5,9 @@ import math
 import os
 import pathlib
 import time
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
+import msgspec
 import numpy as np
 
 from tfmat.errors import InputError
@@ -16,6 +17,7 @@ from tfmat.files import (
     spreadsheet_text,
     write_text,
 )
+from tfmat.report.tables import SearchSummary, SearchWorker, TrialRow
 from tfmat.tuning.definition import (
     DIVERGED,
     DONE,
@@ -34,9 +36,6 @@ from tfmat.tuning.lock import (
     is_dead,
     is_here,
 )
-
-if TYPE_CHECKING:
-    pass
 
 # With fewer a forest says nothing.
 FEWEST_TRIALS = 8
@@ -77,23 +76,23 @@ def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
     return [path]
 
 
-def trial_rows(state: SearchState) -> list[dict[str, Any]]:
+def trial_rows(state: SearchState) -> list[TrialRow]:
     """One row a trial, in the order of their start: what the CSV and the page show."""
     search = Search.from_json(state.definition)
     return [
-        {
-            "trial": record.trial_id,
-            "state": record.state,
-            search.objective: record.value,
-            **_shown(search, record),
-            "fraction": record.fraction,
-            "seconds": round(seconds_of(record), 1),
-            "started": record.intervals[0][1] if record.intervals else None,
-            "worker": record.worker,
-            "times_lost": record.lost,
-            "folder": f"trials/{record.folder}",
-            "reason": record.reason,
-        }
+        TrialRow(
+            trial=record.trial_id,
+            state=record.state,
+            value=record.value,
+            values=_shown(search, record),
+            fraction=record.fraction,
+            seconds=round(seconds_of(record), 1),
+            started=record.intervals[0][1] if record.intervals else None,
+            worker=record.worker,
+            times_lost=record.lost,
+            folder=f"trials/{record.folder}",
+            reason=record.reason,
+        )
         for record in state.trials.values()
     ]
 
@@ -115,8 +114,10 @@ def write_csv(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
     import pandas as pd
 
     search = Search.from_json(state.definition)
+    rows = [msgspec.structs.asdict(row) for row in trial_rows(state)]
+    rows = [{search.objective: row.pop("value"), **row.pop("values"), **row} for row in rows]
     first = ["trial", "state", search.objective, *search.space]
-    table = pd.DataFrame(trial_rows(state))
+    table = pd.DataFrame(rows)
     if len(table):
         table = table.reindex(columns=[*first, *(c for c in table.columns if c not in first)])
         table["started"] = pd.to_datetime(table["started"], unit="s", utc=True).dt.floor("s")
@@ -169,7 +170,7 @@ def write_page(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
     except InputError:
         weights = {}
     return write_tuning_report(
-        workdir, summarize(workdir, state).to_json(), trial_rows(state), search.scales(), weights
+        workdir, summarize(workdir, state), trial_rows(state), search.scales(), weights
     )
 
 
@@ -260,49 +261,7 @@ def read_worker(path: pathlib.Path) -> tuple[Owner, list[tuple[float, float]]]:
     return owner, sessions
 
 
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """A search in a few numbers.
-
-    Attributes:
-      name: of the search's folder.
-      algorithm, objective, direction, seeds, train_for: what it does.
-      counts: state -> number of trials.
-      max_trials: how many there are to be; None where only the oracle knows.
-      ended: why no further trial starts, or "".
-      failed: it ended because too many trials failed.
-      best, best_value: id and value of the best trial, None before there is one.
-      median_seconds: how long a trial takes.
-      seconds_left: estimate; None where there is nothing to go by.
-      seconds: from the first trial's start to the last one's end, or to now.
-      workers: name, alive, busy_seconds, alive_seconds, trial of each.
-      utilization: share of the workers' lives in which they ran trials; None before there is any.
-    """
-
-    name: str
-    algorithm: str
-    objective: str
-    direction: str
-    seeds: int
-    train_for: str
-    counts: dict[str, int]
-    max_trials: int | None
-    ended: str
-    failed: bool
-    best: str | None
-    best_value: float | None
-    median_seconds: float | None
-    seconds_left: float | None
-    seconds: float
-    workers: list[dict[str, Any]]
-    utilization: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary as plain values."""
-        return dataclasses.asdict(self)
-
-
-def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> Summary:
+def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> SearchSummary:
     """The summary of a search's folder; needs no lock.
 
     Raises:
@@ -313,12 +272,12 @@ def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> S
     search = Search.from_json(state.definition)
     names = read_workers(folder, float(state.options.get("lease", 60.0)))
     workers = [_worker(state, record) for record in names]
-    best, alive_seconds = state.best(), sum(worker["alive_seconds"] for worker in workers)
-    busy_seconds = sum(worker["busy_seconds"] for worker in workers)
+    best, alive_seconds = state.best(), sum(worker.alive_seconds for worker in workers)
+    busy_seconds = sum(worker.busy_seconds for worker in workers)
     intervals = [interval for trial in state.trials.values() for interval in trial.intervals]
     starts = [start for _, start, _ in intervals]
     ends = [time.time() if end is None else end for _, _, end in intervals]
-    return Summary(
+    return SearchSummary(
         name=folder.resolve().name,
         algorithm=search.algorithm,
         objective=search.objective,
@@ -332,14 +291,14 @@ def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> S
         best=best.trial_id if best else None,
         best_value=best.value if best else None,
         median_seconds=state.median_seconds(),
-        seconds_left=_seconds_left(search, state, sum(worker["alive"] for worker in workers)),
+        seconds_left=_seconds_left(search, state, sum(worker.alive for worker in workers)),
         seconds=max(ends) - min(starts) if starts else 0.0,
         workers=workers,
         utilization=busy_seconds / alive_seconds if alive_seconds > 0 else None,
     )
 
 
-def _worker(state: SearchState, record: WorkerRecord) -> dict[str, Any]:
+def _worker(state: SearchState, record: WorkerRecord) -> SearchWorker:
     busy, trial = 0.0, ""
     for candidate in state.trials.values():
         for worker, start, end in candidate.intervals:
@@ -351,15 +310,15 @@ def _worker(state: SearchState, record: WorkerRecord) -> dict[str, Any]:
             if end is None and record.alive:
                 trial = candidate.trial_id
     alive = sum(end - start for start, end in record.sessions)
-    return {
-        "name": record.name,
-        "host": record.owner["host"],
-        "alive": record.alive,
-        "busy_seconds": busy,
-        "alive_seconds": alive,
-        "starts": len(record.sessions),
-        "trial": trial,
-    }
+    return SearchWorker(
+        name=record.name,
+        host=record.owner["host"],
+        alive=record.alive,
+        busy_seconds=busy,
+        alive_seconds=alive,
+        starts=len(record.sessions),
+        trial=trial,
+    )
 
 
 def _seconds_left(search: Search, state: SearchState, num_workers: int) -> float | None:

@@ -37,6 +37,7 @@ from tfmat.files import (
 from tfmat.launch.mpirun import end_session, end_with_parent
 from tfmat.launch.runtime import standard_error_held_back
 from tfmat.report.run_files import read_metrics
+from tfmat.report.tables import SearchSummary
 from tfmat.tuning.definition import (
     CHANGEABLE,
     DIVERGED,
@@ -65,7 +66,7 @@ from tfmat.tuning.lock import (
     process,
     this_process,
 )
-from tfmat.tuning.results import Summary, read_worker, record_end, summarize, write_results
+from tfmat.tuning.results import read_worker, record_end, summarize, write_results
 
 if TYPE_CHECKING:
     from tfmat.tuning.oracle import Oracle
@@ -1133,7 +1134,7 @@ class _Reporter:
         return self._ended
 
 
-def _line(state: SearchState, trial_id: str, summary: Summary) -> str:
+def _line(state: SearchState, trial_id: str, summary: SearchSummary) -> str:
     record = state.trials[trial_id]
     value = "" if record.value is None else f"  {summary.objective} {record.value:.4g}"
     best = "" if summary.best is None else f"  best {summary.best_value:.4g} ({summary.best})"

@@ -126,9 +126,9 @@ def test_a_call_that_was_stopped_keeps_its_rows_and_goes_on(runs, tmp_path):
     assert list(parts) == ["row 0", "row 1"] and not file.exists()
     whole = measure()
     assert not unfinished.exists() and file.exists()
-    assert whole["loss"]["train"][0] == [point[0][0] for point in parts["row 0"]["points"]]
+    assert whole.loss.train[0] == [point[0][0] for point in parts["row 0"]["points"]]
     file.unlink()
-    assert measure()["loss"] == whole["loss"]
+    assert measure().loss == whole.loss
 
 
 def test_what_cannot_be_measured_is_refused_in_one_line(runs, tmp_path):

@@ -104,7 +104,7 @@ def test_an_objective_that_is_to_be_large(tmp_path):
         state.trials[name].value = outcome.value if name != "0003" else None
     assert trial._judge(run) == "hopeless: 0.2 at best, the median of the others there is 0.7"
     assert state.best().trial_id == "0000"
-    assert [row["trial"] for row in best_first(trial_rows(state), "val_r2", "max")] == list(values)
+    assert [row.trial for row in best_first(trial_rows(state), "max")] == list(values)
     with pytest.raises(InputError, match="direction of the search is 'up'; give min or max"):
         dataclasses.replace(search, direction="up").check()
 
