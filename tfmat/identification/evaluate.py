@@ -372,15 +372,9 @@ class BayesRisk:
     def risk(self) -> Array:
         """Mean of the posterior variance, [p]: MSE of scaled labels that no method can beat on average.
 
-        Curves count whose posterior has converged, here and in the two below.
+        Curves count whose posterior has converged, here and below.
         """
         return self.variance[self.converged].mean(axis=0)
-
-    @property
-    def standard_error(self) -> Array:
-        """Standard error of `risk`, by the scatter over the curves (which holds the error of sampling, if any): [p]."""
-        variance = self.variance[self.converged]
-        return variance.std(axis=0, ddof=1) / np.sqrt(len(variance))
 
     def calibration(self, labels: Array) -> Array:
         """Mean of (true label - mean)² / variance, [p]; 1 where the posterior is right. `labels`: [curves, p]."""

@@ -512,23 +512,6 @@ class Prony(HistoryLaw):
             return super().sensitivities(history, parameters)
         return in_steps(_Tangents, self._timed(history), parameters, (len(self.parameters),))
 
-    def relaxation_modulus(self, time: Array, parameters: Array) -> Array:
-        """Stress over a strain that is applied at once, MPa, at time [times] after: [curves, times]."""
-        long_term, moduli, times = _columns(np.asarray(parameters, np.float64))
-        decays = np.exp(-np.asarray(time)[:, None, None] / times)
-        return np.asarray((long_term + (moduli * decays).sum(axis=1)).T)
-
-    def dynamic_moduli(self, frequency: Array, parameters: Array) -> tuple[Array, Array]:
-        """Storage and loss modulus in MPa at an angular frequency [frequencies] in rad/s: [curves, frequencies] each.
-
-        J. D. Ferry, Viscoelastic Properties of Polymers, Wiley (1980), chapter 3.
-        """
-        long_term, moduli, times = _columns(np.asarray(parameters, np.float64))
-        turned = np.asarray(frequency)[:, None, None] * times
-        storage = long_term + (moduli * turned**2 / (1.0 + turned**2)).sum(axis=1)
-        loss = (moduli * turned / (1.0 + turned**2)).sum(axis=1)
-        return np.asarray(storage.T), np.asarray(loss.T)
-
     def _timed(self, history: History) -> History:
         if history.time is None:
             raise InputError(f"law {self.name} asks for the time of every point of a test")

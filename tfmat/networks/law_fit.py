@@ -110,17 +110,21 @@ class SettingChannels(keras.layers.Layer):
         return {**super().get_config(), "channels": self.channels}
 
 
-@keras.saving.register_keras_serializable(package="tfmat")
-class SplitTests(keras.layers.Layer):
-    """Each test as an example of its own: [batch, tests * points, channels] -> [batch * tests, points, channels].
-
-    Args:
-      num_tests: tests of a record.
-    """
+class _OfTests(keras.layers.Layer):
+    """A layer that knows how many tests a record has, `num_tests`."""
 
     def __init__(self, num_tests: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_tests = num_tests
+
+    def get_config(self) -> dict[str, Any]:
+        """See keras.layers.Layer."""
+        return {**super().get_config(), "num_tests": self.num_tests}
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class SplitTests(_OfTests):
+    """Each test as an example of its own: [batch, tests * points, channels] -> [batch * tests, points, channels]."""
 
     def call(self, inputs: Any) -> Any:
         """See the class."""
@@ -133,25 +137,14 @@ class SplitTests(keras.layers.Layer):
         batch = None if batch is None else batch * self.num_tests
         return (batch, points // self.num_tests, channels)
 
-    def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
-        return {**super().get_config(), "num_tests": self.num_tests}
-
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class SeenTests(keras.layers.Layer):
+class SeenTests(_OfTests):
     """A record of one point for each test: what a front without weights makes of it, and whether it is missing.
 
     Called on the features [batch * tests, units] and on the tests [batch * tests, points, channels]; gives [batch,
     tests, units + 1], of which the last is 1 for a missing test. Layers behind it need no more of the record.
-
-    Args:
-      num_tests: tests of a record.
     """
-
-    def __init__(self, num_tests: int, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.num_tests = num_tests
 
     def call(self, inputs: Any, tests: Any) -> Any:
         """See the class."""
@@ -163,10 +156,6 @@ class SeenTests(keras.layers.Layer):
         """See keras.layers.Layer."""
         batch = None if input_shape[0] is None else input_shape[0] // self.num_tests
         return (batch, self.num_tests, input_shape[1] + 1)
-
-    def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
-        return {**super().get_config(), "num_tests": self.num_tests}
 
 
 @keras.saving.register_keras_serializable(package="tfmat")

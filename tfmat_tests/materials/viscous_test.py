@@ -230,13 +230,10 @@ def test_a_sudden_strain_relaxes_as_the_modulus():
     history = History(strain=np.full((1, 51), 0.01), time=np.concatenate([[0.0], time])[None])
     stress = LAW.respond(history, VALUES)
     assert stress[0, 0] == pytest.approx(0.01 * VALUES[0, :6].sum())
-    np.testing.assert_allclose(
-        stress[0, 1:], 0.01 * LAW.relaxation_modulus(time, VALUES)[0], rtol=1e-12
-    )
     by_hand = 100 + sum(
         e * np.exp(-time / t) for e, t in zip(VALUES[0, 1:6], VALUES[0, 6:], strict=True)
     )
-    np.testing.assert_allclose(LAW.relaxation_modulus(time, VALUES)[0], by_hand, rtol=1e-13)
+    np.testing.assert_allclose(stress[0, 1:], 0.01 * by_hand, rtol=1e-12)
 
 
 def test_a_ramp_and_hold_is_exact_at_any_points():
@@ -284,7 +281,10 @@ def test_driven_strain_and_driven_stress_are_inverse():
 
 
 def test_dynamic_moduli_are_those_of_steady_cycles():
-    """Stress under a strain sin(ωt), after the start has died away: storage in phase, loss a quarter ahead."""
+    """Stress under a strain sin(ωt), after the start has died away: storage in phase, loss a quarter ahead.
+
+    J. D. Ferry, Viscoelastic Properties of Polymers, Wiley (1980), chapter 3.
+    """
     values = VALUES.copy()
     values[0, 6:] = [0.1, 0.5, 1.0, 2.0, 5.0]
     for frequency in (0.3, 3.0):
@@ -294,8 +294,10 @@ def test_dynamic_moduli_are_those_of_steady_cycles():
         last = time > time[-1] - 2 * np.pi / frequency
         basis = np.stack([np.sin(frequency * time), np.cos(frequency * time)], axis=1)[last]
         fitted = np.linalg.lstsq(basis, stress[last], rcond=None)[0]
-        storage, loss = LAW.dynamic_moduli(np.array([frequency]), values)
-        np.testing.assert_allclose(fitted, [storage[0, 0], loss[0, 0]], rtol=1e-3)
+        moduli, turned = values[0, 1:6], frequency * values[0, 6:]
+        storage = values[0, 0] + (moduli * turned**2 / (1 + turned**2)).sum()
+        loss = (moduli * turned / (1 + turned**2)).sum()
+        np.testing.assert_allclose(fitted, [storage, loss], rtol=1e-3)
 
 
 def test_sensitivities_are_the_derivatives_prony():
