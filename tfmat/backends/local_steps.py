@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import Backend
 from tfmat.backends.exchange import Exchange, Kept, Tensors
-from tfmat.backends.step import EveryStep, Rounds, Step, assign_all, check_whole_batch, tensors_of
+from tfmat.backends.step import EveryStep, Step, assign_all, check_whole_batch, tensors_of
 
 # _PULL: share of a worker's distance from the mean a round ago by which it moves.
 # Measured beside 0.5 and 1 (docs/slow_networks.md).
@@ -59,19 +59,17 @@ class Meetings(EveryStep):
         """See EveryStep.num_examples: each worker's loss is a mean over its own examples."""
         return tf.maximum(tf.reduce_sum(weights, 1), 1.0)
 
-    def begin(self, kept: Sequence[Any]) -> Rounds:
+    def begin(self, kept: Sequence[Any]) -> None:
         """See EveryStep.begin: the workers have the same weights."""
         assign_all(self._anchors, tensors_of(self._weights))
 
-        def run(steps: Callable[[], Any]) -> Any:
-            results = steps()
-            anchors, values = tensors_of(self._anchors), tensors_of(kept)
-            moved = self._shares(anchors, tensors_of(self._weights))
-            weights, _, values = self.outer_step(anchors, moved, values)
-            assign_all([*self._weights, *self._anchors, *kept], [*weights, *weights, *values])
-            return results
-
-        return Rounds(self.every, run)
+    def round(self, kept: Sequence[Any], steps: Callable[[], Any]) -> Any:
+        results = steps()
+        anchors, values = tensors_of(self._anchors), tensors_of(kept)
+        moved = self._shares(anchors, tensors_of(self._weights))
+        weights, _, values = self.outer_step(anchors, moved, values)
+        assign_all([*self._weights, *self._anchors, *kept], [*weights, *weights, *values])
+        return results
 
     def outer_step(
         self, anchors: Tensors, moved: Tensors, kept: Tensors
@@ -134,33 +132,31 @@ class OverlappedMeetings(Meetings):
             Kept("is_under_way", np.zeros([], bool), common=True),
         ]
 
-    def begin(self, kept: Sequence[Any]) -> Rounds:
+    def begin(self, kept: Sequence[Any]) -> None:
         assign_all(self._anchors, tensors_of(self._weights))
         assign_all(self._weights, self._own(tensors_of(self._anchors), tensors_of(kept)))
 
-        def run(steps: Callable[[], Any]) -> Any:
-            anchors, before = tensors_of(self._anchors), tensors_of(kept)
-            outer, mean, values = self._arrived(anchors, before)
-            results = steps()  # needs nothing of what arrives, so both are under way at once
-            _, beyond, moved, _, _ = self._parts(before)
-            begun = [a - m + b for a, m, b in zip(anchors, mean, beyond, strict=True)]
-            new_beyond = [o - (a - m) for o, a, m in zip(outer, anchors, mean, strict=True)]
-            weights = tensors_of(self._weights)
-            ahead = self._shares(
-                begun,
-                [
-                    w + _PULL * (self._workers * m - g) + b
-                    for w, m, g, b in zip(weights, moved, mean, new_beyond, strict=True)
-                ],
-            )
-            first, *_ = self._parts(values)
-            moved = self._shares(begun, weights)
-            values = [*first, *new_beyond, *moved, *ahead, tf.constant(True)]
-            own = self._own(begun, values)
-            assign_all([*self._weights, *self._anchors, *kept], [*own, *begun, *values])
-            return results
-
-        return Rounds(self.every, run)
+    def round(self, kept: Sequence[Any], steps: Callable[[], Any]) -> Any:
+        anchors, before = tensors_of(self._anchors), tensors_of(kept)
+        outer, mean, values = self._arrived(anchors, before)
+        results = steps()  # needs nothing of what arrives, so both are under way at once
+        _, beyond, moved, _, _ = self._parts(before)
+        begun = [a - m + b for a, m, b in zip(anchors, mean, beyond, strict=True)]
+        new_beyond = [o - (a - m) for o, a, m in zip(outer, anchors, mean, strict=True)]
+        weights = tensors_of(self._weights)
+        ahead = self._shares(
+            begun,
+            [
+                w + _PULL * (self._workers * m - g) + b
+                for w, m, g, b in zip(weights, moved, mean, new_beyond, strict=True)
+            ],
+        )
+        first, *_ = self._parts(values)
+        moved = self._shares(begun, weights)
+        values = [*first, *new_beyond, *moved, *ahead, tf.constant(True)]
+        own = self._own(begun, values)
+        assign_all([*self._weights, *self._anchors, *kept], [*own, *begun, *values])
+        return results
 
     def end(self) -> None:
         assign_all(self._weights, tensors_of(self._anchors))

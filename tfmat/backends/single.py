@@ -4,6 +4,7 @@ Many steps run in one call of a graph, the data gathered by index inside it. A w
 batch and sums over the others where the step's exchange says so; alone, that is the identity. The loss is divided by
 the global batch, so unequal parts are right without further ado."""
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -453,7 +454,10 @@ class SingleBackend(Backend):
         rounds = self._rounds
         self.collectives.begin_graph("train")
         batches = data, indices, weights, rounds.num_examples(weights, num_examples)
-        run = rounds.begin(self._replica.kept)
+        kept = self._replica.kept
+        rounds.begin(kept)
+        apart = self._step.slots_differ  # each takes the steps of a round by itself
+        run = (rounds.every, functools.partial(rounds.round, kept)) if apart else None
 
         def step(pieces: list[Batch]) -> tf.Tensor:
             return self._assign(*self._compute(self._read(), pieces))

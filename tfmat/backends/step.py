@@ -183,16 +183,8 @@ def rows_of_a_piece(model: keras.Model, width: int, num_parts: int) -> int:
     return width if model.non_trainable_variables else -(-width // num_pieces(width))
 
 
-class Rounds(NamedTuple):
-    """Steps that go together, with something before and after them.
-
-    Attributes:
-      steps: in a round; the last one has what is left.
-      run: takes a function that runs a round's steps in the graph, and returns what that returns.
-    """
-
-    steps: int
-    run: Callable[[Callable[[], Any]], Any]
+# Steps of a round, and what takes a function that runs them in the graph and returns what that returns.
+Rounds = tuple[int, Callable[[Callable[[], Any]], Any]]
 
 
 def each_batch(
@@ -337,9 +329,10 @@ def _each(
         ]
 
     def several(i: tf.Tensor, records: list[tf.TensorArray]) -> Any:
-        assert rounds is not None
-        stop = tf.minimum(i + rounds.steps, num_steps)
-        return rounds.run(lambda: tf.while_loop(lambda i, _: i < stop, one, [i, records]))
+        assert rounds
+        every, take = rounds
+        stop = tf.minimum(i + every, num_steps)
+        return take(lambda: tf.while_loop(lambda i, _: i < stop, one, [i, records]))
 
     dtypes = dtypes or keras.backend.floatx()
     records = [tf.TensorArray(dtype, size=num_steps) for dtype in tf.nest.flatten(dtypes)]
@@ -749,16 +742,12 @@ class EveryStep:
         """[steps]: by which number each step divides its sum of losses; see Backend.train for the arguments."""
         return num_examples
 
-    def begin(self, kept: Sequence[Any]) -> Rounds | None:
-        """Begins some steps, in a graph.
+    def begin(self, kept: Sequence[Any]) -> None:
+        """Begins some steps, in a graph; `end` comes after the last round. `kept`: variables of `self.kept`."""
 
-        Args:
-          kept: variables of `self.kept`.
-
-        Returns:
-          The rounds in which the steps are to be taken; `end` comes after the last of them.
-        """
-        return None
+    def round(self, kept: Sequence[Any], steps: Callable[[], Any]) -> Any:
+        """Runs the `steps` of a round in the graph, and has the workers meet; returns what `steps` returns."""
+        return steps()
 
     def end(self) -> None:
         """Ends the steps, in a graph."""

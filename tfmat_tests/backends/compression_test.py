@@ -236,11 +236,12 @@ def test_an_overlapped_exchange_is_under_way_while_steps_are_taken():
 
     @tf.function(autograph=False)
     def run():
-        rounds = meetings.begin(kept)
+        meetings.begin(kept)
         # In a loop, as the steps of a round are: TensorFlow keeps Python's functions side by side in their order.
         step = lambda i, _: (i + 1, waiting(tf.convert_to_tensor(weights[0])))  # noqa: E731
         start = [tf.constant(0), tf.zeros([2])]
-        return rounds.run(lambda: tf.while_loop(lambda i, _: i < 1, step, start)[1])
+        steps = lambda: tf.while_loop(lambda i, _: i < 1, step, start)[1]  # noqa: E731
+        return meetings.round(kept, steps)
 
     np.testing.assert_array_equal(run(), [1.0, 2.0])
 
