@@ -182,13 +182,13 @@ class _VoceChaboche(HistoryLaw):
 
     def respond(self, history: History, parameters: Array) -> Array:
         """See `Law.respond`; the strain must be driven."""
-        return in_steps(_ChabocheSpecimens, self.driven_strain(history), parameters)
+        history = self.driven_strain(history)
+        return in_steps(_ChabocheSpecimens, history, parameters, in_runs=True)
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
         """See `Law.sensitivities`; exact: the converged steps differentiated one after the other."""
-        return in_steps(
-            _ChabocheTangents, self.driven_strain(history), parameters, (len(self.parameters),)
-        )
+        history, count = self.driven_strain(history), len(self.parameters)
+        return in_steps(_ChabocheTangents, history, parameters, (count,), in_runs=True)
 
 
 def _parameters(backstresses: int) -> tuple[Parameter, ...]:
@@ -245,79 +245,85 @@ class VoceChaboche3(_VoceChaboche):
 
 
 class _ChabocheSpecimens:
-    """The state of a block of specimens; `advance` takes all of them through one increment of strain.
+    """The state of a block of specimens; `advance` takes all of them through a run of strains that turn nowhere.
 
-    Within an increment the plastic strain flows in one direction d, and every term comes nearer to its saturation,
-    exponentially with the amount x of plastic strain. The distances vj from saturation are the part of Q not yet
-    gained, and Ck/γk − d αk for each backstress; their rates λj are b and γk. The end of the increment is the root of
+    Within a run the plastic strain flows in one direction d, and every term comes nearer to its saturation,
+    exponentially with the amount x of plastic strain since the run began. The distances vj from saturation are the
+    part of Q not yet gained, and Ck/γk − d αk for each backstress; their rates λj are b and γk. Each point of the run
+    is the root of
 
         r(x) = d (σ + E Δε − Σ αk) − (σ0 + Q − v0) − E x − Σ vj (1 − exp(−λj x)),
 
     which falls and is convex, so that steps from x = 0 stay below the root; they are Halley's. Distances are taken anew
-    from the backstresses in every increment: Ck/γk may be a thousand times the stress, whose digits it would cost.
-    Arrays are [terms, specimens] and [specimens].
+    from the backstresses in every run: Ck/γk may be a thousand times the stress, whose digits it would cost.
+    The state's arrays are [terms, specimens] and [specimens], those of a run [terms, points, specimens].
     """
 
     def __init__(self, parameters: Array):
         """Specimens at rest; parameters [specimens, 4 + 2 backstresses]."""
         columns = np.ascontiguousarray(parameters.T)
-        self.modulus, first_yield, gain, rate = columns[:4]
-        self.saturation = columns[4::2] / columns[5::2]
-        self.rates = np.concatenate([rate[None], columns[5::2]])
+        self.modulus, first_yield, self.left, rate = columns[:4]  # left: of Q, not yet gained
+        self.saturation = (columns[4::2] / columns[5::2])[:, None]
+        self.rates = np.concatenate([rate[None], columns[5::2]])[:, None]
         self.fastest = self.rates.max(axis=0)
-        self.top = first_yield + gain
-        self.distances = np.concatenate([gain[None], self.saturation])
-        self.backstresses = np.zeros_like(self.saturation)
+        self.top = first_yield + self.left
+        self.backstresses = np.zeros(columns[4::2].shape)
         self.stress = np.zeros(len(parameters))
-        self.direction = np.ones(len(parameters))
 
-    def advance(self, increment: Array, duration: Array) -> Array:
-        """Stress after a further strain `increment` [specimens] (or [1]): [specimens], MPa."""
-        trial = increment * self.modulus
-        trial += self.stress
-        relative = trial - _sum(self.backstresses)
-        self.direction = np.copysign(1.0, relative)
+    def advance(self, increments: Array, durations: Array) -> Array:
+        """Stress after further strains `increments` [points, specimens] (or [points, 1]): [points, specimens], MPa."""
+        stress = increments * self.modulus
+        stress += self.stress
+        relative = stress - _sum(self.backstresses)
+        direction = np.copysign(1.0, relative)
         excess = np.abs(relative, out=relative)
         excess -= self.top
-        excess += self.distances[0]
+        excess += self.left
         plastic = excess > 0.0
-        if np.logical_or.reduce(plastic):
-            self.flow(trial, excess, plastic)
-        else:
-            self.stress = trial
-        return self.stress
+        if np.logical_or.reduce(plastic, axis=None):
+            stress = self.flow(stress, direction, excess, plastic)
+        self.stress = stress[-1]
+        return stress
 
-    def flow(self, trial: Array, excess: Array, plastic: Array) -> tuple[Array, Array]:
-        """An increment that is plastic in some specimens: their plastic strain x, and exp(−λj x) − 1."""
-        np.multiply(self.direction, self.backstresses, out=self.distances[1:])
-        np.subtract(self.saturation, self.distances[1:], out=self.distances[1:])
-        amount = self.solve(excess)
+    def flow(self, trial: Array, direction: Array, excess: Array, plastic: Array) -> Array:
+        """Stress [points, specimens] of a run that is plastic in some points of some specimens."""
+        distances = np.empty((len(self.rates), *trial.shape))
+        distances[0] = self.left
+        np.multiply(direction, self.backstresses[:, None], out=distances[1:])
+        np.subtract(self.saturation, distances[1:], out=distances[1:])
+        amount = self.solve(excess, distances)
         decay = np.multiply(self.rates, -amount)
         np.expm1(decay, out=decay)
-        change = self.distances * decay
-        self.distances += change
-        change[1:] *= self.direction
-        self.backstresses -= change[1:]
-        flow_stress = self.top - self.distances[0]
-        flow_stress *= self.direction
-        flow_stress += _sum(self.backstresses)
-        self.stress = np.where(plastic, flow_stress, trial)
-        return amount, decay
+        change = distances * decay
+        distances += change
+        change[1:] *= direction
+        backstresses = self.backstresses[:, None] - change[1:]
+        stress = self.top - distances[0]
+        stress *= direction
+        stress += _sum(backstresses)
+        self.left, self.backstresses = distances[0, -1], backstresses[:, -1]
+        self.flowed(direction, plastic, distances, amount, decay)
+        return np.where(plastic, stress, trial)
 
-    def solve(self, excess: Array) -> Array:
-        """Plastic strain x of the increment [specimens]; `excess` is r(0), negative where it is elastic."""
+    def flowed(
+        self, direction: Array, plastic: Array, distances: Array, amount: Array, decay: Array
+    ) -> None:
+        """Called with a run's plastic strains x, distances at its points, and exp(−λj x) − 1."""
+
+    def solve(self, excess: Array, distances: Array) -> Array:
+        """Plastic strain x [points, specimens]; `excess` is r(0), negative where it is elastic."""
         amount = np.zeros(excess.shape)
         residual = np.maximum(excess, 0.0)
-        terms = self.rates * self.distances
+        terms = self.rates * distances
         for step in range(_MOST_STEPS):
             if step:
                 np.multiply(self.rates, -amount, out=terms)
                 np.expm1(terms, out=terms)
-                terms *= self.distances
+                terms *= distances
                 residual = _sum(terms)
                 residual += excess
                 residual -= self.modulus * amount
-                terms += self.distances
+                terms += distances
                 terms *= self.rates
             slope = _sum(terms)
             slope += self.modulus
@@ -335,7 +341,7 @@ class _ChabocheSpecimens:
             amount -= moved
             np.abs(amount, out=amount)
             amount *= self.fastest
-            converged = step > 0 and np.maximum.reduce(amount) < _CHABOCHE_TOLERANCE
+            converged = step > 0 and np.maximum.reduce(amount, axis=None) < _CHABOCHE_TOLERANCE
             amount = moved
             if converged:
                 break
@@ -352,41 +358,45 @@ class _ChabocheTangents(_ChabocheSpecimens):
     def __init__(self, parameters: Array):
         """See `_Specimens`."""
         super().__init__(parameters)
-        terms, count = len(self.distances), parameters.shape[1]
+        terms, count = len(self.rates), parameters.shape[1]
         self.stress_tangent = np.zeros((count, len(parameters)))
         self.tangents = np.zeros((terms, count, len(parameters)))
         self.tangents[0, 2] = 1.0
         self.by_saturation = (np.arange(1, terms), np.arange(4, count, 2))
         self.by_rate = (np.arange(terms), np.arange(3, count, 2))
 
-    def advance(self, increment: Array, duration: Array) -> Array:
-        """The derivatives after a further strain `increment`: [parameters, specimens], MPa per unit."""
-        self.stress_tangent[0] += increment
-        super().advance(increment, duration)
-        found = self.stress_tangent.copy()
+    def advance(self, increments: Array, durations: Array) -> Array:
+        """The derivatives after further strains `increments`: [points, parameters, specimens], MPa per unit."""
+        shape = (len(self.stress_tangent), len(increments), len(self.modulus))
+        found = self.found = np.empty(shape)
+        found[:] = self.stress_tangent[:, None]
+        found[0] += increments
+        super().advance(increments, durations)
+        self.stress_tangent = found[:, -1].copy()
         found[4::2] /= self.rates[1:]
         found[5::2] -= self.saturation * found[4::2]
-        return found
+        return found.swapaxes(0, 1)
 
-    def flow(self, trial: Array, excess: Array, plastic: Array) -> tuple[Array, Array]:
-        """See `_Specimens.flow`; the derivative of r(x) = 0 gives the derivative of x."""
-        amount, decay = super().flow(trial, excess, plastic)
-        distances = self.distances.copy()
-        distances[1:] *= -self.direction  # a backstress rises where its distance falls
-        self.tangents *= (1.0 + decay)[:, None]
-        self.tangents[self.by_saturation] -= self.direction * decay[1:]
-        self.tangents[self.by_rate] -= distances * amount
-        by_amount = self.stress_tangent - _sum(self.tangents[1:])
-        by_amount *= self.direction
-        by_amount += self.tangents[0]
+    def flowed(
+        self, direction: Array, plastic: Array, distances: Array, amount: Array, decay: Array
+    ) -> None:
+        """See `_ChabocheSpecimens.flowed`; the derivative of r(x) = 0 gives the derivative of x."""
+        slope = self.modulus + _sum(self.rates * distances)
+        distances[1:] *= -direction  # a backstress rises where its distance falls
+        tangents = self.tangents[:, :, None] * (1.0 + decay)[:, None]
+        tangents[self.by_saturation] -= direction * decay[1:]
+        tangents[self.by_rate] -= distances * amount
+        by_amount = self.found - _sum(tangents[1:])
+        by_amount *= direction
+        by_amount += tangents[0]
         by_amount[0] -= amount
         by_amount[1:3] -= 1.0
-        by_amount *= plastic / (self.modulus + _sum(self.rates * self.distances))
-        self.tangents -= (self.rates * distances)[:, None] * by_amount
-        by_amount *= self.direction * self.modulus
-        by_amount[0] += self.direction * amount
-        self.stress_tangent -= by_amount
-        return amount, decay
+        by_amount *= plastic / slope
+        tangents -= (self.rates * distances)[:, None] * by_amount
+        self.tangents = tangents[:, :, -1].copy()
+        by_amount *= direction * self.modulus
+        by_amount[0] += direction * amount
+        self.found -= by_amount
 
 
 # --------------------------------------------------------------------------------------------------

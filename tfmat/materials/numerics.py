@@ -1,6 +1,7 @@
 """Least squares and modes of posteriors, for many records at once. NumPy only."""
 
 import dataclasses
+import itertools
 import math
 import threading
 from collections.abc import Callable
@@ -93,14 +94,17 @@ def in_steps(
     history: History,
     parameters: Array,
     trailing: tuple[int, ...] = (),
+    in_runs: bool = False,
 ) -> Array:
-    """Takes blocks of virgin specimens through their histories, point by point.
+    """Takes blocks of virgin specimens through their histories, point by point or run by run.
 
     Args:
       specimens: makes a block of parameters [rows, parameters] into specimens at rest.
       history: of [curves, points] or [1, points].
       parameters: [curves, parameters].
       trailing: further dimensions of what `advance` returns, which stand before the specimens there.
+      in_runs: `advance` takes several points at once, [points, specimens] or [points, 1], each as an increment since
+        the call before; between them the driven value turns nowhere. It returns [points, ..., specimens].
 
     Returns:
       [curves, points, *trailing], float64.
@@ -120,10 +124,33 @@ def in_steps(
             stepped = specimens(parameters[block])
             found = np.empty((points, *trailing, len(parameters[block])))
             with _STEPPING:
+                if in_runs:
+                    driven = rows.driven.T.astype(np.float64)
+                    for run in _runs(driven, len(parameters[block])):
+                        before = driven[run.start - 1] if run.start else 0.0
+                        found[run] = stepped.advance(driven[run] - before, durations[run])
+                    out[block] = np.moveaxis(found, -1, 0)
+                    continue
                 for i, step in enumerate(zip(increments, durations, strict=True)):
                     found[i] = stepped.advance(*step)
             out[block] = np.moveaxis(found, -1, 0)
     return out
+
+
+def _runs(driven: Array, count: int) -> list[slice]:
+    """Parts of histories [points, rows] between whose points none of them turns; so long that `count` fill a cache."""
+    points = len(driven)
+    bounds = np.arange(1, points)
+    if (driven == driven[:, :1]).all():
+        way = np.sign(np.diff(driven[:, 0], prepend=0.0))
+        way = way[np.maximum.accumulate(np.where(way != 0.0, np.arange(points), 0))]
+        bounds = np.flatnonzero(way[1:] != way[:-1]) + 1
+    longest = max(1, _SPECIMENS // count)
+    return [
+        slice(start, min(start + longest, stop))
+        for first, stop in itertools.pairwise([0, *bounds.tolist(), points])
+        for start in range(first, stop, longest)
+    ]
 
 
 def bisected(is_above: Callable[[Array], NDArray[np.bool_]], high: Array) -> Array:
