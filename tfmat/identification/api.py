@@ -332,7 +332,7 @@ class Options(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What is asked of tests, on the command line as in Python; `identify` says what each field means."""
+    """The question about tests, on the command line as in Python; `identify` says what each field means."""
 
     law: str | None = None
     workdir: Path | None = None
@@ -369,7 +369,10 @@ class Asked:
         return dataclasses.replace(self, law=chosen.law, fixed=chosen.fixed)
 
     def source(self, samples: bool = False) -> tuple[Sidecar, pathlib.Path | None]:
-        """What answers, and the folder of the network that has a part; `samples`: a posterior is needed anyway.
+        """The source of answers, and the folder of the network that has a part.
+
+        Args:
+          samples: whether a posterior is needed, whatever is asked for.
 
         Raises:
           InputError: there is no such network, or it does not go with what is asked for.

@@ -86,9 +86,14 @@ KINDS = (
 )
 # _SECANT_AT: share of the largest stress at which a secant stands for the modulus.
 _SECANT_AT = 0.3
-# _HELD: share of the largest strain from which a strain is held; _MOST: share of the time that a relaxation holds it;
+# _HELD: share of the largest strain from which a strain is held.
+_HELD = 0.98
+# _MOST: share of the time that a relaxation test holds its strain, at the least.
+_MOST = 0.5
 # _FALLEN: share of the largest stress that is left at its end, at the most.
-_HELD, _MOST, _FALLEN = 0.98, 0.5, 0.97
+_FALLEN = 0.97
+# _ABOVE: factor by which noise may raise the stress behind the ramp.
+_ABOVE = 1.02
 
 
 def kind_of_tests(tests: Iterable[str]) -> Kind:
@@ -198,7 +203,7 @@ def _is_held(time: np.ndarray, strain: np.ndarray, stress: np.ndarray) -> bool:
     stays = bool((strain[first:] >= _HELD * strain.max()).all())
     falls = (
         stress[-1] < _FALLEN * stress.max()
-        and stress[first:].max() <= 1.02 * stress[: first + 1].max()
+        and stress[first:].max() <= _ABOVE * stress[: first + 1].max()
     )
     return bool(stays and share > _MOST and falls)
 
@@ -235,7 +240,7 @@ def rank(answers: Mapping[str, Sequence[Identification]]) -> list[Ranked]:
     )
 
     def logarithm(found: Sequence[Identification]) -> np.ndarray:
-        """Of the error in each record, MPa; a law that leaves nothing would have any evidence, and rounding ends it."""
+        """The error's logarithm in each record, MPa; rounding ends it where a law leaves nothing."""
         return np.log(
             [max(float(a.rmse_percent or 0.0), 1e-9) / 100.0 * a.curve.largest_mpa for a in found]
         )
@@ -296,7 +301,7 @@ def choose_law(
     """Fits all laws for a kind of test and takes the best for all records together.
 
     Laws of many parameters come last. They are not fitted where a simpler law comes to the noise of all records, since
-    none is clearly better than that.
+    none is clearly better.
 
     Args:
       read: gives the records for a law; each converts and cleans them by its own measures.

@@ -216,7 +216,7 @@ def _print_steps(console: Console, result: Answer) -> None:
 
 
 def summary(answer: Identification) -> str:
-    """What `tfmat identify` prints of one answer, without colours."""
+    """The text that `tfmat identify` prints of one answer, without colours."""
     text = io.StringIO()
     print_results([answer.entry()], console=Console(file=text, width=120, highlight=False))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
