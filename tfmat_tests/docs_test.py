@@ -294,6 +294,7 @@ def test_gallery_shows_what_its_programs_print(site):
     )
     assert "*HYPERELASTIC, MOONEY-RIVLIN" in shown["rubber"] and "rubber_1.png" in shown["rubber"]
     assert re.search("status: (corrected|resampled|chains)", shown["posterior"])
+    assert "epoch 3.0: validation loss" in shown["network"]
     losses = re.findall(r"(?:one device|two devices): loss ([\d.]+)", shown["your_own_fit"])
     assert len(losses) == 2 and float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-3)
     if importlib.util.find_spec("horovod"):

@@ -52,7 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             place = folder / "work" / script.stem  # what the program writes
             place.mkdir(parents=True)
             command = [sys.executable, PROJECT / "tools" / "gallery.py", script, folder]
-            environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+            programs = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+            environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PATH": programs}
             done = subprocess.run(
                 command, cwd=place, env=environment, capture_output=True, text=True
             )
