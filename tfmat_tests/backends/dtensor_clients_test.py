@@ -66,15 +66,14 @@ def test_a_killed_first_client_ends_the_other(tmp_path):
 
 
 def test_a_killed_client_ends_the_other_and_checkpoints_go_anywhere(tmp_path):
-    """2 clients x 2 devices, 1 client of 4, 3 ranks of Horovod, one process, 2 clients: the same weights as alone."""
+    """2 clients x 2 devices, 2 ranks of Horovod, one process, 2 clients: the same weights as alone."""
     run = tmp_path / "run"
     _kill(1, run)
     status = json.loads((run / "status.json").read_text())
     assert (status["state"], "rank 1 of 2" in status["reason"]) == ("failed", True)
     alone = {"workdir": str(tmp_path / "alone"), "backend": "single"}
     for ranks, earlier, settings in (
-        (1, [], {"backend": "dtensor", "mesh": "batch:4", "signal_at": 20}),
-        (3, [], {"backend": "horovod", "signal_at": 25}),
+        (2, [], {"backend": "horovod", "signal_at": 25}),
         (1, [alone], {"backend": "single", "signal_at": 30}),
         (2, [], CLIENTS),  # the command whose client was killed
     ):
@@ -82,7 +81,7 @@ def test_a_killed_client_ends_the_other_and_checkpoints_go_anywhere(tmp_path):
         assert ended.returncode == (0 if settings is CLIENTS else 75), ended.stderr[-3000:]
     status = json.loads((run / "status.json").read_text())
     first, *others = status["resumed_from_steps"]
-    assert status["state"] == "done" and first in (10, 15) and others == [20, 25, 30]
+    assert status["state"] == "done" and first in (10, 15) and others == [25, 30]
     assert (tmp_path / "alone.ended").read_text() == "0"
     for mine, reference in zip(
         _weights(run, STEPS), _weights(tmp_path / "alone", STEPS), strict=True

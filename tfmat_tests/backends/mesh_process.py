@@ -30,7 +30,7 @@ def make_model(seed, uncertainty="none", representation="points"):
     from tfmat_tests.backends.problem import means_for_fit
 
     config = default_config().model
-    config.conv_filters, config.hidden_units = (4, 6), (24,)
+    config.conv_filters, config.kernel_sizes, config.hidden_units = (4,), (7,), (24,)
     config.uncertainty, config.representation = uncertainty, representation
     fit = means_for_fit(representation)
     terms = [[1], [0]] if fit else ()
@@ -41,7 +41,9 @@ def plain_keras_loop(model, name, data, indices, weights):
     """Keras's own train_on_batch."""
     from tfmat_tests.backends.problem import loss_of
 
-    model.compile(make_optimizer(name), loss=loss_of(model))
+    optimizer = make_optimizer(name)
+    optimizer.build(model.trainable_variables)  # else Keras makes its graph twice
+    model.compile(optimizer, loss=loss_of(model))
     for rows, row_weights in zip(indices, weights, strict=True):
         rows = rows[row_weights > 0]
         model.train_on_batch(data[0][rows], data[1][rows])

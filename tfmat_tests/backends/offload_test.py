@@ -103,12 +103,12 @@ def peak(count, kind):
     data = backend.place((np.ones((4, 8), "f"), np.ones((4, 1), "f")))
     backend.train(data, np.tile(np.arange(4, dtype=np.int32), (2, 1)), np.ones((2, 4), "f"), np.full(2, 4, "f"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(peak(1, "slots"), peak(13, "slots"), peak(13, "none"))
+print(peak(1, "slots"), peak(8, "slots"), peak(8, "none"))
 """
 
 
 def test_it_takes_less_memory(programs, tmp_path):
-    """Slots are 100 MiB, weights and gradients as much."""
+    """Slots are 60 MiB, weights and gradients as much."""
     start, on_disk, plain = map(int, programs.python("-c", MEMORY, str(tmp_path)).split())
     assert on_disk - start < 0.75 * (plain - start)
 

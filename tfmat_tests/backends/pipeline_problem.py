@@ -38,8 +38,10 @@ def residual_model(dropout=0.0, width=12):
 
 
 def optimizer_of(case):
-    """The case's, which clips where it says so."""
+    """The case's, which clips where it says so, and takes steps as long as that says."""
     optimizer = OPTIMIZERS[case.get("optimizer", "adam")]()
+    if "rate" in case:
+        optimizer.learning_rate = case["rate"]
     optimizer.global_clipnorm = case.get("clip")
     return optimizer
 

@@ -71,7 +71,7 @@ def make_data():
 def make_model(**options):
     """A small network; options are those of the config's `model` section, a record's `tests`, and a flow's `terms`."""
     config, tests, terms = default_config().model, options.pop("tests", 0), options.pop("terms", ())
-    config.conv_filters, config.hidden_units = (4, 6), (25,)
+    config.conv_filters, config.kernel_sizes, config.hidden_units = (4,), (7,), (25,)
     if options.get("uncertainty") == "flow":
         config.couplings, config.coupling_units = 2, 8
     config.update(options)
@@ -150,7 +150,8 @@ class PlainWorkers:
     def __init__(self):
         self._data = make_data()
         self._order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-        self.models = [make_model(hidden_units=(100,)) for _ in range(2)]
+        dense = {"conv_filters": (), "kernel_sizes": (), "hidden_units": (100,)}
+        self.models = [make_model(**dense) for _ in range(2)]
         self._start = self.models[0].get_weights()
 
         @tf.function(autograph=False)

@@ -16,7 +16,7 @@ from tfmat_tests.mpi import is_running, need_mpirun
 from tfmat_tests.processes import FORK, forked_python, rank_environment
 
 PATIENCE = 180.0  # seconds; two cores may be shared
-STEPS = 1200
+STEPS = 600
 RUN = (
     "train",
     "--launcher=mpirun",

@@ -17,10 +17,10 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 # Long enough to be met while it trains.
 LONG_RUN = (
     *SMALL_RUN,
-    "--config.train_for=40epochs",
-    "--config.callbacks.early_stopping_patience=40",
+    "--config.train_for=20epochs",
+    "--config.callbacks.early_stopping_patience=20",
 )
-TOTAL = 40 * 31  # steps
+TOTAL = 20 * 31  # steps
 
 
 def tfmat(*arguments, cwd):

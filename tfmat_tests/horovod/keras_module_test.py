@@ -13,7 +13,7 @@ import pytest
 
 from tfmat_tests.mpi import PROJECT, mpirun
 
-# Three ranks could do these otherwise than two; --all runs the others with three too.
+# Three ranks do these, since they could do them otherwise than two, and two ranks the others; --all runs all with both.
 WITH_THREE = {
     "check_arguments",
     "check_broadcast_of_all_state",
@@ -51,9 +51,11 @@ def outcomes(tmp_path_factory, run_all):
         key = ranks, file if ranks == 2 or run_all else "all"
         if key not in folders:
             folders[key] = folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
-            names = [name for name, found in _checks().items() if key[1] in (found, "all")]
-            if ranks > 2 and not run_all:
-                names = sorted(WITH_THREE.intersection(names))
+            names = [
+                name
+                for name, found in _checks().items()
+                if key[1] in (found, "all") and (run_all or (name in WITH_THREE) == (ranks == 3))
+            ]
             ended = mpirun(
                 ranks, "-m", "tfmat_tests.horovod.rank", str(folder), *names, timeout=540
             )
@@ -66,7 +68,7 @@ def outcomes(tmp_path_factory, run_all):
 def _cases():
     for ranks in (2, 3):
         for check in _checks():
-            large = ranks == 3 and check not in WITH_THREE
+            large = (ranks == 3) != (check in WITH_THREE)
             yield pytest.param(ranks, check, marks=[pytest.mark.large] if large else [])
 
 
