@@ -153,6 +153,7 @@ def test_what_a_test_of_sheet_metal_hardly_tells_has_a_wide_interval(law_name, t
     assert ((low <= truth) & (truth <= high)).all()
     ratio = dict(zip((p.name for p in law.parameters), high / low, strict=True))
     assert all(ratio[name] > least for name, least in poor.items())
+    assert high[-1] <= 1.0  # neither an exponent nor a weight above 1 is searched for
 
 
 def test_the_uncertainty_of_a_mean_is_that_of_a_known_process():

@@ -501,3 +501,11 @@ def test_wrong_definition_is_named(tmp_path, old, new, expected):
 def test_materials_import_neither_tensorflow_nor_scipy():
     code = "import sys, tfmat.materials; sys.exit(bool({'tensorflow', 'scipy', 'keras'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "given", [{"fixed": {"alpha": 1.2}}, {"ranges": {"alpha": (-0.1, 0.5)}}], ids=str
+)
+def test_a_value_without_meaning_is_refused(given):
+    with pytest.raises(InputError, match=r"alpha of law swift_voce is (1\.2|-0\.1); give 0 to 1"):
+        find_law("swift_voce", **given)
