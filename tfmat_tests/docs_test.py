@@ -20,6 +20,7 @@ from tfmat.materials import LAWS, find_law
 from tfmat.records.files import find_records, load_records
 from tfmat.records.record import CurveTarget
 from tfmat_tests.imports_test import LAYERS, LEAVES
+from tfmat_tests.what_works import what_works
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = PROJECT / "docs"
@@ -194,29 +195,15 @@ staleness_scaling=sqrt    single r  horovod r  mpi r  dtensor r  asynchronous y
 
 def test_what_works_where():
     """Written by hand; the page's table is made of what the program refuses."""
-    spec = importlib.util.spec_from_file_location("docs_hook", PROJECT / "tools" / "docs_hook.py")
-    assert spec and spec.loader
-    hook = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hook)
-    works, apart = hook.what_works_where().split("\n\n")
-    _, *columns = _cells(works.splitlines()[0])
-    found = {
-        name: dict(zip(columns, cells, strict=True))
-        for name, *cells in map(_cells, works.splitlines()[2:])
-    }
+    found, pairs = what_works()
     words = {"y": "yes", "r": "refused", "-": "no effect"}
     lines = [re.split(r" {2,}", line) for line in WHAT_WORKS_WHERE.strip().splitlines()]
     assert found == {
         name: {backend: words[mark] for backend, mark in map(str.split, cells)}
         for name, *cells in lines
     }
-    pairs = dict(map(_cells, apart.splitlines()[2:]))
     assert pairs["offload=slots"] == "zero_stage=2, local_steps=16"
     assert pairs["quorum=2"] == "averaging=true, staleness_scaling=sqrt"
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip().replace("`", "") for cell in line.split("|")[1:-1]]
 
 
 @pytest.fixture(scope="module")
