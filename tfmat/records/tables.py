@@ -1218,7 +1218,7 @@ def _notes(rows: list[Row]) -> dict[str, str]:
 
 
 def notes_side_by_side(rows: list[Row], count: int) -> list[dict[str, str]]:
-    """The notes of each of `count` specimens in a line: `Area (mm²),80,,60`, `S0,80,60,mm²` or `S0,80,mm²,S0,60,mm²`."""
+    """The notes of each of `count` specimens in a line: `Area (mm²),80,,60` or `S0,80,mm²,S0,60,mm²`."""
     notes: list[dict[str, str]] = [{} for _ in range(count)]
     for _, cells in rows:
         texts = [str(cell).strip() for cell in cells if str(cell).strip()]
