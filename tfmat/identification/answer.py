@@ -66,7 +66,7 @@ from tfmat.records.record import (
     resample,
 )
 from tfmat.records.simulation import CurveSettings, features_of
-from tfmat.records.tensile import Property, TensileProperties
+from tfmat.records.tensile import Property, TensileProperties, elastic_part
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
@@ -1403,6 +1403,10 @@ def _misfit_of_curve(
     noise_mpa = 0.01 * noise * largest
     parameters = law.from_labels(best.labels[None])
     modulus = curve.tensile.modulus_mpa.value if curve.tensile else None
+    if curve.toe and modulus is not None:
+        # The chord of a test begins within its toe.
+        line = elastic_part(curve.strain, curve.stress_mpa)
+        modulus = modulus if line is None else max(modulus, line.slope)
     found = caveats.modulus_caveat(law, parameters[0], modulus)
     answer = law.stress(curve.strain[None], parameters)[0]
     residual = answer - curve.stress_mpa

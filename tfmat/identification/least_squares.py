@@ -15,7 +15,7 @@ from tfmat.materials.numerics import Minimum, Residuals, minimise
 from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
 from tfmat.records.files import refusal
 from tfmat.records.record import MeasuredRecord, cells_of, coarse
-from tfmat.records.tensile import StrainError, elastic_line, noise_of_both, steepest_chord
+from tfmat.records.tensile import StrainError, elastic_part, noise_of_both
 
 # --------------------------------------------------------------------------------------------------
 # Start values for least squares that ask nothing of a law but its stress. NumPy only.
@@ -1243,6 +1243,10 @@ _QUANTILE = 2.0
 _MANY_POINTS = 100
 # _OF_REMOVED: share of a toe that was taken off which may go on in the elastic part, standard deviation.
 _OF_REMOVED = 0.5
+# _TO_STEEPEST: standard deviations from the fitted modulus to the steepest slope of a curve with a toe in it.
+_TO_STEEPEST = 1.5
+# _ALONE: share of what all points tell of a modulus; a point that tells more is the only one.
+_ALONE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -1314,8 +1318,7 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
     So each parameter of the best one is moved through its range and searched for anew. All searches may leave the
     law's ranges (see `widened`).
     """
-    few = _on_points(record, _SEARCHED_POINTS)
-    toe = compliance_of(record)
+    few, of_toe = _on_points(record, _SEARCHED_POINTS), record
     record = record if record.curve is None else few
     searched = residuals_of(law, few)
     wide, rounds = widened(law), _rounds(record)
@@ -1325,21 +1328,26 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
         labels, cost = minima(searched, wide, rounds)
         order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
         labels, cost = labels[order], cost[order]
-        found = fit(
+        modulus = float(wide.identified_values(labels[:1])[0, 0]) if _has_modulus(law) else None
+        fit_to = functools.partial(
+            fit,
             wide,
             points.strain,
             points.stress,
             start=labels[:1],
             deviation=_deviation(wide, record, points, labels[:1]),
             correlated=True,
-            compliance=toe,
+            compliance=compliance_of(of_toe, modulus),
             strain_shift=0.0 if record.curve is None else record.curve.strain_error.shift,
             zero=ZERO,
             # Laws that remember are slow to answer.
             elsewhere=elsewhere(labels, cost) if rounds else None,
             thinned=None if rounds else thinned(record, points),
         )
-        found = _with_open_ends(wide, points, found)
+        found = _with_open_ends(wide, points, fit_to())
+        if record.curve is not None and modulus is not None:
+            found = _without_its_one_elastic_point(wide, points, found, fit_to)
+            found = _modulus_in_range(law, wide, points, found)
     near = cost <= _RIVAL * cost[0]
     return RecordFit(
         best=within(law, wide, found),
@@ -1350,20 +1358,106 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
     )
 
 
-def compliance_of(record: MeasuredRecord) -> float:
+def compliance_of(record: MeasuredRecord, fitted_mpa: float | None = None) -> float:
     """Standard deviation of the share of elastic strain that is off: more than usual where a curve begins with a toe.
 
-    Slack and seating that go on where the elastic part was measured make it less steep than the material is.
+    Slack and seating that go on where the elastic part was measured make it less steep than the material is. A fit to
+    a toe that was left in the strain is less steep than the curve's steepest part, which the material is at least.
+
+    Args:
+      fitted_mpa: the modulus that fits best, where the law has one.
     """
     curve = record.curve
     if curve is None or not curve.toe:
         return COMPLIANCE
-    line = elastic_line(curve.strain, curve.stress_mpa)
-    line = line or steepest_chord(curve.strain, curve.stress_mpa)
+    line = elastic_part(curve.strain, curve.stress_mpa)
     if line is None:
         return COMPLIANCE
     share = curve.toe / (curve.toe + line.end_stress / line.slope)
-    return float(np.hypot(COMPLIANCE, share * (_OF_REMOVED if curve.toe_removed else 1.0)))
+    if curve.toe_removed:
+        share *= _OF_REMOVED
+    elif fitted_mpa is not None and line.slope > fitted_mpa:
+        share = max(share, float(np.log(line.slope / fitted_mpa)) / _TO_STEEPEST)
+    return float(np.hypot(COMPLIANCE, share))
+
+
+def _has_modulus(law: Law) -> bool:
+    """Whether the law's first unknown is Young's modulus of a metal."""
+    return law.identified[0].name == "E"
+
+
+def _without_its_one_elastic_point(
+    wide: Law, points: Residuals, found: LeastSquaresFit, fit_to: Callable[..., LeastSquaresFit]
+) -> LeastSquaresFit:
+    """The fit with intervals that also hold what the other points say, where one point alone tells the modulus.
+
+    The best fit then takes that point for elastic and meets it exactly, though yield may lie before it. The modulus is
+    at least the point's secant, and the other points say whether it may be any larger one.
+    """
+    slopes = wide.label_derivatives(points.strain, found.labels)[0] * points.weights[0][:, None]
+    others = slopes[:, 1:]
+    own = slopes[:, 0] - others @ np.linalg.lstsq(others, slopes[:, 0], rcond=None)[0]
+    square = np.square(own)
+    alone = int(square.argmax())
+    if not square[alone] > _ALONE * square.sum() or len(square) <= slopes.shape[1] + 2:
+        return found
+    valid = np.arange(len(square)) != alone
+    without = _with_open_ends(
+        wide,
+        dataclasses.replace(points, weights=np.where(valid, points.weights, 0.0)),
+        fit_to(valid=valid[None]),
+    )
+    limits = found.interval_labels.copy()
+    limits[..., 0] = np.minimum(limits[..., 0], without.interval_labels[..., 0])
+    limits[..., 1] = np.maximum(limits[..., 1], without.interval_labels[..., 1])
+    limits[0, 0, 0] = found.interval_labels[0, 0, 0]
+    return _with_limits(wide, found, limits)
+
+
+def _modulus_in_range(
+    law: Law, wide: Law, points: Residuals, found: LeastSquaresFit
+) -> LeastSquaresFit:
+    """The fit with a modulus within the law's range, where the record does not bound it on the side beyond."""
+    parameter, side = law.identified[0], int(found.values[0, 0] > law.identified[0].high)
+    # A rounding inside of the end, so that it counts as within the range.
+    usual = (parameter.low * (1.0 + 1e-9), parameter.high * (1.0 - 1e-9))[side]
+    is_beyond = not parameter.low <= found.values[0, 0] <= parameter.high
+    if not (is_beyond and found.interval_labels[0, 0, side] == side):
+        return found
+    start = found.labels.copy()
+    start[0, 0] = wide.identified[0].to_unit_interval(usual)
+    if not found.interval_labels[0, 0, 0] <= start[0, 0] <= found.interval_labels[0, 0, 1]:
+        return found
+    held = np.zeros(start.shape, np.bool_)
+    held[0, 0] = True
+    nearest = minimise(points, start, held=held)
+    labels = nearest.labels
+    limits = np.stack(
+        [
+            np.minimum(found.interval_labels[..., 0], labels),
+            np.maximum(found.interval_labels[..., 1], labels),
+        ],
+        axis=2,
+    )
+    moved = dataclasses.replace(
+        found,
+        labels=labels,
+        values=wide.identified_values(labels),
+        rmse_mpa=_rmse(points, nearest, points.weights > 0),
+        at_bound=(labels <= 0.0) | (labels >= 1.0),
+    )
+    return _with_limits(wide, moved, limits)
+
+
+def _with_limits(wide: Law, found: LeastSquaresFit, limits: Array) -> LeastSquaresFit:
+    """The fit with other ends of its intervals, labels [1, p, 2]."""
+    ends = [wide.identified_values(limits[:, :, side]) for side in (0, 1)]
+    return dataclasses.replace(
+        found,
+        interval_labels=limits,
+        interval=np.stack(ends, axis=2),
+        unidentifiable=found.unidentifiable | (limits == [0.0, 1.0]).all(axis=2),
+    )
 
 
 def _deviation(law: Law, record: MeasuredRecord, points: Residuals, labels: Array) -> Array:
@@ -1603,14 +1697,7 @@ def _with_open_ends(wide: Law, points: Residuals, found: LeastSquaresFit) -> Lea
     rise = (cost.sum(axis=1)[1:] - cost[0].sum()).reshape(parameters, 2)
     allowed = np.square(_QUANTILE * found.sigma[:, None] * found.widening)[0]
     is_open = rise <= allowed[:, None]
-    labels = np.where(is_open, [0.0, 1.0], found.interval_labels[0])
-    ends = [wide.identified_values(labels[None, :, side])[0] for side in (0, 1)]
-    return dataclasses.replace(
-        found,
-        interval_labels=labels[None],
-        interval=np.stack(ends, axis=1)[None],
-        unidentifiable=found.unidentifiable | is_open.all(axis=1)[None],
-    )
+    return _with_limits(wide, found, np.where(is_open, [0.0, 1.0], found.interval_labels))
 
 
 def _preferred(labels: Array, cost: Array) -> NDArray[np.intp]:

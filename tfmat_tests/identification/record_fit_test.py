@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+import tfmat
 from tfmat.errors import InputError
 from tfmat.identification.answer import identify
 from tfmat.identification.least_squares import (
@@ -287,6 +288,37 @@ def test_a_curve_without_elastic_points_bounds_the_modulus_on_one_side():
         assert found.is_unknown[0]
 
 
+@pytest.mark.parametrize("off", [-1.0, 1.0])
+def test_one_point_that_may_be_elastic_tells_no_modulus(off):
+    """The first point is plastic and off by noise; a seventh of the modulus meets it, and its interval was ± 4 %."""
+    law, truth = find_law("voce"), np.array([194e3, 163.0, 160.0, 7.8])
+    strain = np.linspace(0.0, 0.12, 22)[1:]
+    exact = law.stress(strain[None], truth[None])[0]
+    stress = exact + np.random.default_rng(0).normal(0.0, 0.5, len(strain))
+    stress[0] = exact[0] + off
+    found = best_fit(law, strain, stress)
+    assert found.is_open.tolist() == [[False, True], [False] * 2, [False] * 2, [False] * 2]
+    low, high = found.interval.T
+    assert ((low <= truth) & (truth <= high)).all()
+    assert low[0] < 1.02 * stress[0] / strain[0]
+
+
+def test_a_modulus_that_is_bounded_on_one_side_stays_within_the_usual_range():
+    """The fit runs to a modulus of 2,200 GPa, and others fit as well: the parameters of hardening are of use."""
+    truth = (189.5e3, 490.7, 133.0, 28.4)  # with noise of 1.2 MPa
+    strain = np.linspace(0.0, 0.082944, 15)[1:]
+    stress = [502.9, 519.8, 538.7, 550.4, 562.4, 571.7, 579.6, 587.5, 592.8, 595.7]
+    stress = np.array([*stress, 599.2, 603.2, 610.1, 612.6])
+    measures = {"strain_measure": "true", "stress_measure": "true"}
+    answer = tfmat.identify(strain, stress, law="voce", **measures)
+    assert answer.do_not_use == []
+    assert [caveat.kind for caveat in answer.warnings] == ["bounded on one side"]
+    assert answer.parameters["E"].value == pytest.approx(220e3)
+    for name, value in zip(answer.parameters, truth, strict=True):
+        low, high = answer.parameters[name].ci95
+        assert low <= value <= high
+
+
 def test_no_modulus_is_known_better_than_its_strain():
     """2 % of extensometer and machine, which no number of points tells; other parameters stay as well known."""
     law = find_law("voce")
@@ -319,6 +351,29 @@ def test_a_toe_widens_the_modulus(stress_scale):
     assert found["plain"][0].toe == 0.0
     assert "toe" in [caveat.kind for caveat in found["toe"][0].warnings]
     assert found["toe"][1][0] > 3.0 * found["plain"][1][0]
+
+
+@pytest.mark.parametrize(
+    ("truth", "slack", "removed"),
+    [((170e3, 220.0, 350.0, 16.0), 6e-4, True), ((200e3, 300.0, 250.0, 12.0), 1e-3, False)],
+)
+def test_a_toe_of_few_points_neither_blocks_a_right_modulus_nor_hides_in_a_narrow_one(
+    truth, slack, removed
+):
+    """Points every 0.01 % of strain, the first one at 5 % of the load: the chord of the test lies in the toe."""
+    law = find_law("voce")
+    strain = np.concatenate([np.linspace(1e-4, 0.004, 40), np.linspace(0.005, 0.12, 80)])
+    stress = law.stress(strain[None], np.array([truth]))[0]
+    strain = strain + slack * (1.0 - np.exp(-stress / (0.05 * stress.max())))
+    stress = stress + np.random.default_rng(1).normal(0.0, 0.3, len(stress))
+    measures = {"strain_measure": "true", "stress_measure": "true"}
+    answer = tfmat.identify(strain, stress, law="voce", **measures)
+    kinds = [caveat.kind for caveat in answer.warnings]
+    assert "toe" in kinds and answer.do_not_use == []
+    assert ("modulus differs" in kinds) == (not removed)
+    low, high = answer.parameters["E"].ci95
+    assert low <= truth[0] <= high
+    assert (high - low < 0.4 * truth[0]) == removed
 
 
 def _coverage(records, truths):
