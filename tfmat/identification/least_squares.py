@@ -1321,7 +1321,7 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
     few, of_toe = _on_points(record, _SEARCHED_POINTS), record
     record = record if record.curve is None else few
     searched = residuals_of(law, few)
-    wide, rounds = widened(law), _rounds(record)
+    wide, rounds = widened(law), _rounds(law, record)
     points = residuals_of(wide, record)
     # Far from the answer a law may overflow; such labels are not taken.
     with np.errstate(all="ignore"):
@@ -1671,16 +1671,21 @@ def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
             law,
             own,
             np.array([points.weights.size]),
-            lambda other: error_within(other, points, _rounds(record)),
+            lambda other: error_within(other, points, _rounds(other, record)),
             others,
         ).better()[0]
     return None if found is None else (*found, found[1] / float(own[0]))
 
 
-def _rounds(record: MeasuredRecord) -> int:
+# _MOST_MOVED: the most parameters whose minima are searched in rounds. A round costs twice as much with two more, and
+# those of laws with more lie along a valley: rounds changed the error of none of seven measured curves by 1 %.
+_MOST_MOVED = 4
+
+
+def _rounds(law: Law, record: MeasuredRecord) -> int:
     """How often `minima` goes on: a law that remembers is slow to answer, and its minima are not so close together."""
     remembers = any(test.turns or test.time is not None for test in record.tests)
-    return 0 if remembers else MOST_ROUNDS
+    return 0 if remembers or len(law.identified) > _MOST_MOVED else MOST_ROUNDS
 
 
 def _with_open_ends(wide: Law, points: Residuals, found: LeastSquaresFit) -> LeastSquaresFit:
