@@ -1417,7 +1417,7 @@ def _without_its_one_elastic_point(
 def _modulus_in_range(
     law: Law, wide: Law, points: Residuals, found: LeastSquaresFit
 ) -> LeastSquaresFit:
-    """The fit with a modulus within the law's range, where the record does not bound it on the side beyond."""
+    """The fit with a modulus within the law's range, where the record does not bound it and it fits as well there."""
     parameter, side = law.identified[0], int(found.values[0, 0] > law.identified[0].high)
     # A rounding inside of the end, so that it counts as within the range.
     usual = (parameter.low * (1.0 + 1e-9), parameter.high * (1.0 - 1e-9))[side]
@@ -1431,7 +1431,10 @@ def _modulus_in_range(
     held = np.zeros(start.shape, np.bool_)
     held[0, 0] = True
     nearest = minimise(points, start, held=held)
-    labels = nearest.labels
+    labels, rmse_mpa = nearest.labels, _rmse(points, nearest, points.weights > 0)
+    degrees = np.count_nonzero(points.weights) - labels.shape[1]
+    if not degrees * (np.square(rmse_mpa / found.rmse_mpa) - 1.0) <= _QUANTILE**2:
+        return found
     limits = np.stack(
         [
             np.minimum(found.interval_labels[..., 0], labels),
@@ -1443,7 +1446,7 @@ def _modulus_in_range(
         found,
         labels=labels,
         values=wide.identified_values(labels),
-        rmse_mpa=_rmse(points, nearest, points.weights > 0),
+        rmse_mpa=rmse_mpa,
         at_bound=(labels <= 0.0) | (labels >= 1.0),
     )
     return _with_limits(wide, moved, limits)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tfmat.scaling.study import read_measurements
-from tfmat_tests import mpi
+from tfmat_tests import graphs, mpi
 from tfmat_tests.cluster import (
     PATIENCE,
     SCRIPT,
@@ -39,6 +39,9 @@ def environment(programs=pathlib.Path(sys.executable).parent):
     """That of a user who has activated .venv, or has `tfmat` in another folder."""
     return {
         **mpi.rank_environment(),
+        # mpirun sends another node no variable that it is not told to, and graphs must be the same on all of them.
+        graphs.PLAIN: "",
+        "TF_ENABLE_ONEDNN_OPTS": "1",
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(mpi.PROJECT),
     }
