@@ -1395,6 +1395,8 @@ def _without_its_one_elastic_point(
     at least the point's secant, and the other points say whether it may be any larger one.
     """
     slopes = wide.label_derivatives(points.strain, found.labels)[0] * points.weights[0][:, None]
+    if not np.isfinite(slopes).all():
+        return found
     others = slopes[:, 1:]
     own = slopes[:, 0] - others @ np.linalg.lstsq(others, slopes[:, 0], rcond=None)[0]
     square = np.square(own)

@@ -285,7 +285,7 @@ class SwiftVoce(ElasticPlasticLaw):
         Parameter("alpha", "-", 0.0, 1.0, "linear", "weight of Swift's law, α"),
     )
     meaningful = {"alpha": (0.0, 1.0)}
-    max_strain = (0.005, 0.6)
+    max_strain = (0.005, 0.4)
     max_strain_scale = "log"
 
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:

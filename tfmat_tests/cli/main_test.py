@@ -20,7 +20,7 @@ from tfmat.config import load_config
 
 Capture = pytest.CaptureFixture[str]
 
-TAKE_ARGUMENTS = ("identify", "clean", "landscape", "laws")
+TAKE_ARGUMENTS = ("identify", "clean", "landscape", "laws", "horovod")
 
 
 def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

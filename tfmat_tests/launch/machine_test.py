@@ -95,7 +95,7 @@ def test_what_is_missing_comes_with_the_line_that_gets_it(bare, monkeypatch):
     assert machine._examine_calculix().remedy == machine.GET_CALCULIX
     assert machine._examine_ranks(
         "Horovod", HOROVOD_PROBE, machine.SETUP_HOROVOD
-    ) == machine.Finding("Horovod", "missing", "not installed", "./tools/setup horovod")
+    ) == machine.Finding("Horovod", "missing", "not installed", "tfmat horovod install")
     assert {finding.remedy for finding in machine._examine_tensorflow()} == {"./tools/setup"}
 
 
