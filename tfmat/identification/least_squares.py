@@ -1321,11 +1321,11 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
     few, of_toe = _on_points(record, _SEARCHED_POINTS), record
     record = record if record.curve is None else few
     searched = residuals_of(law, few)
-    wide, rounds = widened(law), _rounds(law, record)
+    wide, slow = widened(law), _remembers(record)
     points = residuals_of(wide, record)
     # Far from the answer a law may overflow; such labels are not taken.
     with np.errstate(all="ignore"):
-        labels, cost = minima(searched, wide, rounds)
+        labels, cost = minima(searched, wide, _rounds(law, record))
         order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
         labels, cost = labels[order], cost[order]
         modulus = float(wide.identified_values(labels[:1])[0, 0]) if _has_modulus(law) else None
@@ -1341,8 +1341,8 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
             strain_shift=0.0 if record.curve is None else record.curve.strain_error.shift,
             zero=ZERO,
             # Laws that remember are slow to answer.
-            elsewhere=elsewhere(labels, cost) if rounds else None,
-            thinned=None if rounds else thinned(record, points),
+            elsewhere=None if slow else elsewhere(labels, cost),
+            thinned=thinned(record, points) if slow else None,
         )
         found = _with_open_ends(wide, points, fit_to())
         if record.curve is not None and modulus is not None:
@@ -1682,15 +1682,21 @@ def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
     return None if found is None else (*found, found[1] / float(own[0]))
 
 
-# _MOST_MOVED: the most parameters whose minima are searched in rounds. A round costs twice as much with two more, and
-# those of laws with more lie along a valley: rounds changed the error of none of seven measured curves by 1 %.
+# _MOST_MOVED: the most parameters whose minima are searched in more than one round. A round takes longer with each
+# further parameter, and minima of so many lie along a valley: more rounds changed no error of seven curves by 1 %.
 _MOST_MOVED = 4
 
 
 def _rounds(law: Law, record: MeasuredRecord) -> int:
-    """How often `minima` goes on: a law that remembers is slow to answer, and its minima are not so close together."""
-    remembers = any(test.turns or test.time is not None for test in record.tests)
-    return 0 if remembers or len(law.identified) > _MOST_MOVED else MOST_ROUNDS
+    """How often `minima` goes on: minima of a law that remembers are not so close together."""
+    if _remembers(record):
+        return 0
+    return MOST_ROUNDS if len(law.identified) <= _MOST_MOVED else 1
+
+
+def _remembers(record: MeasuredRecord) -> bool:
+    """Whether the law has to remember what came before, which makes it slow to answer."""
+    return any(test.turns or test.time is not None for test in record.tests)
 
 
 def _with_open_ends(wide: Law, points: Residuals, found: LeastSquaresFit) -> LeastSquaresFit:
