@@ -107,16 +107,19 @@ class ElasticPlasticLaw(Law):
         tolerance = _TOLERANCE * total_strain
 
         def by_halving(wanted: NDArray[np.bool_]) -> Array:
-            """The plastic strain with the roots of the wanted points in it; only their curves are solved again."""
-            rows = wanted.any(axis=1)
-            stiffness, columns, total = modulus[rows], others[:, rows], total_strain[rows]
+            """The plastic strain with the roots of the wanted points in it, each solved as a curve of its own."""
+            rows = wanted.nonzero()[0]
+            stiffness, columns, total = (
+                modulus[rows],
+                others[:, rows],
+                total_strain[wanted][:, None],
+            )
 
             def is_above(tried: Array) -> NDArray[np.bool_]:
                 return self.hardening(tried, columns)[0] > stiffness * (total - tried)
 
             found = plastic_strain.copy()
-            root = bisected(is_above, total - yield_strain[rows])
-            found[rows] = np.where(wanted[rows], root, found[rows])
+            found[wanted] = bisected(is_above, total - yield_strain[rows])[:, 0]
             return found
 
         for _ in range(_MOST_STEPS):
