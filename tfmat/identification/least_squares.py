@@ -1682,8 +1682,8 @@ def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
     return None if found is None else (*found, found[1] / float(own[0]))
 
 
-# _MOST_MOVED: the most parameters whose minima are searched in more than one round. A round takes longer with each
-# further parameter, and minima of so many lie along a valley: more rounds changed no error of seven curves by 1 %.
+# _MOST_MOVED: the most parameters of a hardening law whose minima on one curve are searched in more than one round. A
+# round takes longer with each, and minima of so many lie along a valley: more rounds changed no error of seven by 1 %.
 _MOST_MOVED = 4
 
 
@@ -1691,7 +1691,10 @@ def _rounds(law: Law, record: MeasuredRecord) -> int:
     """How often `minima` goes on: minima of a law that remembers are not so close together."""
     if _remembers(record):
         return 0
-    return MOST_ROUNDS if len(law.identified) <= _MOST_MOVED else 1
+    in_a_valley = (
+        record.curve is not None and _has_modulus(law) and len(law.identified) > _MOST_MOVED
+    )
+    return 1 if in_a_valley else MOST_ROUNDS
 
 
 def _remembers(record: MeasuredRecord) -> bool:
