@@ -119,6 +119,9 @@ def test_contributing_names_what_is_there():
     assert missing == []
 
 
+# MOST_PAGES, MOST_WORDS: pages of the site and words in them, besides what CONTRIBUTING calls generated reference.
+MOST_PAGES = 25
+MOST_WORDS = 30_000
 # LONGEST_GUIDE: words outside code that a guide may have; a reader finishes them in five minutes.
 LONGEST_GUIDE = 900
 # LONGEST_SENTENCE: words that no sentence of a page exceeds.
@@ -163,11 +166,26 @@ def test_pages_are_plain():
     assert len(hard) <= MOST_FOUND * len(sentences), hard
 
 
+def _menu(section: str, following: str) -> list[str]:
+    """The pages of a section of the site's menu."""
+    menu = (PROJECT / "mkdocs.yml").read_text("utf-8")
+    part = menu.split(f"- {section}:")[1].split(f"- {following}:")[0]
+    return re.findall(r": (\w+\.md)$", part, re.MULTILINE)
+
+
+def test_pages_are_few():
+    reference = _menu("Reference", "Results")
+    texts = {page.name: page.read_text("utf-8") for page in DOCS.glob("*.md")}
+    written = {
+        name: len(text.split())
+        for name, text in texts.items()
+        if name not in reference or "<!-- generated:" not in text
+    }
+    assert len(written) <= MOST_PAGES and sum(written.values()) <= MOST_WORDS
+
+
 def test_guides_are_short():
-    guides = (
-        (PROJECT / "mkdocs.yml").read_text("utf-8").split("- Guides:")[1].split("- Reference:")[0]
-    )
-    names = re.findall(r": (\w+\.md)$", guides, re.MULTILINE)
+    names = _menu("Guides", "Gallery")
     words = {
         name: len(re.findall(r"\S*\w\S*", _without_code((DOCS / name).read_text("utf-8"))))
         for name in names
