@@ -359,8 +359,9 @@ def compiled(
         tf.TensorSpec(shape[:-1], tf.float32),
         *more,
     ]
-    # No autograph: the loop is written out, and nothing is left in the folder of temporary files.
-    return tf.function(function, input_signature=signature, autograph=False)
+    # No autograph: the loop is written out, and nothing is left in the folder of temporary files. Traced here: several
+    # trainers in one process are no reason for TensorFlow to warn of graphs that are made again.
+    return tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
 
 
 def row_spec(tensor: tf.Tensor) -> tf.TensorSpec:

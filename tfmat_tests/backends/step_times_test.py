@@ -1,8 +1,11 @@
-"""Moments of steps into parts, against numbers that are known."""
+"""Graphs of steps, and moments of steps into parts, against numbers that are known."""
 
 import numpy as np
+import pytest
+import tensorflow as tf
 
 from tfmat.backends.base import StepTimes
+from tfmat.backends.step import compiled
 
 
 def test_parts_of_steps_with_two_meetings():
@@ -39,3 +42,17 @@ def test_what_lies_between_exchanges_of_the_optimizer_is_its_own():
     parts = times.parts(times.ready)
     assert parts["forward_backward"] == [2.0] and parts["optimizer"] == [2.0 + 1.0]
     assert parts["moving"] == [5.0 + 5.0] and parts["waiting"] == [0.0]
+
+
+def test_trainers_after_one_another_are_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+    """TensorFlow warns from the fifth graph of one function on, which a notebook that tries eight settings makes."""
+    rows = np.arange(4, dtype=np.int32).reshape(2, 2)
+    for _ in range(8):
+
+        def steps(data, indices, weights, num_examples):
+            return tf.reduce_sum(tf.gather(data, indices))
+
+        run = compiled(steps, tf.range(10.0), [None, 2])
+        sums = run(tf.range(10.0), rows, np.ones((2, 2), np.float32), np.ones(2, np.float32))
+        assert float(sums) == 6.0
+    assert [record for record in caplog.records if record.name == "tensorflow"] == []
