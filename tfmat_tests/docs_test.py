@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 import urllib.parse
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -20,6 +19,7 @@ from tfmat.materials import LAWS, find_law
 from tfmat.records.files import find_records, load_records
 from tfmat.records.record import CurveTarget
 from tfmat_tests.imports_test import LAYERS, LEAVES
+from tfmat_tests.processes import ForkServer, rank_environment
 from tfmat_tests.what_works import what_works
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -225,16 +225,16 @@ def test_what_works_where():
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The site, built as strictly as `tools/docs build` does it: a warning of any kind is an error."""
+def site(programs: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The site, built as strictly as `tools/docs build` does it: a warning of any kind is an error.
+
+    The programs of the gallery, and what they start, are forks, too.
+    """
     if os.environ.get("CI") != "true" and importlib.util.find_spec("mkdocs") is None:
         pytest.skip("the docs extra is not installed: ./tools/setup docs")
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", f"--site-dir={folder}"],
-        cwd=PROJECT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    command = ("-m", "mkdocs", "build", "--strict", f"--site-dir={folder}")
+    programs.python(*command, NO_MKDOCS_2_WARNING="1", **rank_environment())
     return folder
 
 

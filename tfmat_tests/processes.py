@@ -139,6 +139,9 @@ class ForkServer:
         text = pathlib.Path(__file__).with_name("forked_python.py").read_text("utf-8")
         stub.write_text(f"#!{sys.executable} -IS\n{text}", "utf-8")
         stub.chmod(0o755)
+        tfmat = self.folder / "tfmat"  # for programs that find theirs on PATH, beside their Python
+        tfmat.write_text(f'#!/bin/sh\nexec {stub} -P -m tfmat "$@"\n', "utf-8")
+        tfmat.chmod(0o755)
         while not os.path.exists(self._address):
             assert server.poll() is None, "the server ended at once"
             time.sleep(0.01)
