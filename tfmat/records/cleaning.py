@@ -26,6 +26,7 @@ from tfmat.records.record import (
 from tfmat.records.tables import MINIMUM_POINTS
 from tfmat.records.tensile import (
     LARGEST_TRUE_STRAIN,
+    STIFFEST,
     ElasticLine,
     StrainError,
     TensileProperties,
@@ -516,12 +517,10 @@ _MOSTLY_NECKED = 0.25
 _LONGEST_TENSION = 2.0
 # _LEAST_LOAD: share of the largest stress; a smaller load at the start changes no answer.
 _LEAST_LOAD = 0.01
-# _MOST_LOAD: share of the largest stress; a record that begins higher lacks its elastic part.
-_MOST_LOAD = 0.15
+# _MOST_LOAD: share of the largest stress; a record that begins higher may tell a plastic strain.
+_MOST_LOAD = 0.3
 # _NOISE_OF_LOAD: standard deviations of the first point's noise; a smaller load at the start may be noise.
 _NOISE_OF_LOAD = 3.0
-# _STIFFEST: modulus that no metal has, MPa.
-_STIFFEST = 450e3
 # _FEW_CELLS: so many cells of a column may be wild, and say nothing of its sign.
 _FEW_CELLS = 3
 # Larger numbers are no strain in any unit and no stress in Pa; smaller ones are zero.
@@ -677,6 +676,7 @@ def make_strain_rise(curve: MeasuredTest, envelope: bool) -> None:
     Noise is removed by the nearest rising sequence in the sense of least squares (isotonic regression); points that
     become equal are replaced by their mean. The running maximum alone would follow the noise's upper side.
     """
+    _start_where_strain_does(curve)
     strain = curve.strain
     if (np.diff(strain) <= 0).any():
         if envelope:
@@ -692,6 +692,24 @@ def make_strain_rise(curve: MeasuredTest, envelope: bool) -> None:
             f"its strain rises at {len(curve.strain)} points only; a curve needs at least {MINIMUM_POINTS} "
             "points of rising strain (are the columns the right ones?)"
         )
+
+
+def _start_where_strain_does(curve: MeasuredTest) -> None:
+    """Drops rows at the start in which the load rises at one strain, as where it was held at zero under a preload.
+
+    In coarse steps of the strain the load rises at other strains, too.
+    """
+    strain, stress = curve.strain, curve.stress_mpa
+    first = int((strain != strain[0]).argmax()) - 1
+    if first < 1:
+        return
+    level = strain[first:-1] == strain[first + 1 :]
+    later = float(np.diff(stress)[first:][level].max(initial=0.0))
+    rise = float(stress[first] - stress[0])
+    clear = max(_LEAST_LOAD * float(stress.max()), _NOISE_TIMES * noise_of(stress))
+    if rise > clear and rise > _OVER_LARGEST * first * later:
+        kept = np.arange(len(strain)) >= first
+        keep(curve, kept, f"dropped rows before the strain begins, at {stress[first]:.3g} MPa")
 
 
 def _unloadings(curve: MeasuredTest) -> tuple[np.ndarray, np.ndarray]:
@@ -783,7 +801,7 @@ def correct_start(curve: MeasuredTest, toe: bool) -> None:
         bore > _UNLOADED * float(curve.stress_mpa.max(initial=0.0)),
     )
     share = curve.stress_mpa[0] / curve.stress_mpa.max() if len(curve.strain) else 0.0
-    if share > 0.3 and curve.strain[0] < 1e-3 * curve.strain[-1]:
+    if share > _MOST_LOAD and curve.strain[0] < 1e-3 * curve.strain[-1]:
         curve.warnings.append(
             Caveat(
                 "stress without strain",
@@ -878,7 +896,7 @@ def _warn_of_a_load_at_the_start(curve: MeasuredTest, line: ElasticLine) -> None
     noise = float(np.hypot(noise_of(stress), steepest * of_strain))
     is_clear = excess > max(_LEAST_LOAD * float(stress.max()), _NOISE_OF_LOAD * noise)
     # A chord that is not steep says nothing of a first point beyond the elastic part.
-    has_no_strain = float(strain[0]) < min(0.3 * first / steepest, first / _STIFFEST)
+    has_no_strain = float(strain[0]) < min(0.3 * first / steepest, first / STIFFEST)
     goes_on = float(stress[1] - line.slope * strain[1]) > 0.5 * excess
     if not (is_clear and has_no_strain and goes_on and first < _MOST_LOAD * float(stress.max())):
         return

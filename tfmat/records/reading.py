@@ -165,6 +165,7 @@ _CONDITION_WORDS = {
     "elapsed",
     "時間",
     "时间",
+    *("czas", "čas", "tijd", "zaman", "süre", "tid", "время", "시간"),
 }
 
 
@@ -230,17 +231,20 @@ ASSUMED, GIVEN = "assumed", "as given"
 # The columns of an axis that has none: a displacement (load), which a size makes a strain (stress).
 BEFORE_SIZE = {"strain": "displacement", "stress": "load"}
 
-# English, German, French, Spanish, Italian, Portuguese, Dutch, Turkish, Japanese and Chinese.
+# English, German, French, Spanish, Italian, Portuguese, Dutch, Turkish, Polish, Czech, Slovak, Hungarian, Swedish,
+# Danish, Norwegian, Finnish, Russian, Japanese, Chinese and Korean.
 _WORDS: dict[str, set[str]] = {
     "strain": word_set(
         """
         strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
-        deformación deformazione deformação stretch λ lambda verzerrung rek gerinim dms
+        deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy
+        estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
         """
     ),
     "stress": word_set(
         """
-        stress tau tau12 τ τ12 sigma σ contrainte esfuerzo tensione sforzo tensão gerilme
+        stress tau tau12 τ τ12 sigma σ contrainte esfuerzo tensione sforzo tensão gerilme estress tstress
+        naprężenie tensiune napětí napätie feszültség spænding spenning jännitys напряжение
         """
     ),
     "displacement": word_set(
@@ -249,46 +253,50 @@ _WORDS: dict[str, set[str]] = {
         traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
         extensomètre extensómetro estensimetro extensômetro extenso course corsa curso carrera
-        traversa uzama écrasement
+        traversa uzama écrasement wydłużenie przemieszczenie verplaatsing deformace deformácia prodloužení deformație
+        posuv predĺženie posunutie nyúlás megnyúlás elmozdulás förlängning forlængelse forlengelse
+        förskjutning pidennys siirtymä deplasman удлинение перемещение
         """
     ),
     "load": word_set(
         """
-        load force charge effort fuerza carga forza carico força kracht kuvvet kraft 力
+        load force charge effort fuerza carga forza carico força kuvvet yük kraft siła síla sila erő
+        voima сила усилие нагрузка 力 拉力
         """
     ),
 }
 # A word also counts at the end of a longer one: Zugspannung, Standardkraft, 公称応力.
 _ENDINGS = {
-    "strain": word_set("dehnung gleitung stauchung ひずみ 歪 歪み 应变"),
-    "stress": word_set("spannung 応力 应力"),
+    "strain": word_set("dehnung gleitung stauchung ひずみ 歪 歪み 应变 應變 伸长率 延伸率 변형률"),
+    "stress": word_set("spannung spanning spänning 応力 应力 應力 응력"),
     "displacement": word_set(
         """
-        weg verlängerung verlaengerung verschiebung längenänderung laengenaenderung 変位
-        ストローク 伸び 伸び計 引伸计 位移 变形 行程
+        weg verlängerung verlaengerung verschiebung längenänderung laengenaenderung verlenging 変位
+        ストローク 伸び 伸び計 引伸计 引伸計 位移 变形 變形 行程 伸长 伸長 변위
         """
     ),
-    "load": word_set("kraft 荷重 試験力 载荷 负荷"),
+    "load": word_set("kraft kracht 荷重 試験力 试验力 試驗力 载荷 載荷 负荷 하중"),
 }
 # _EXTENSOMETER: words of a travel or strain that is measured at the specimen.
 _EXTENSOMETER = word_set(
     """
     extensometer extensomètre extensómetro estensimetro extensômetro extenso längenänderung
-    laengenaenderung verformung dic video videoextensometer clip feinweg feindehnung 伸び計 引伸计
+    laengenaenderung verformung dic video videoextensometer clip feinweg feindehnung fd ekstensometr
+    extenzometr ekstensometre 伸び計 引伸计 引伸計
     """
 )
 # _CROSSHEAD: words of a travel that machine and grips have a share in.
 _CROSSHEAD = word_set(
     """
     crosshead stroke position actuator machine traverse traversenweg kolbenweg maschinenweg course
-    corsa curso carrera traversa ストローク 行程 grip grips
+    corsa curso carrera traversa ストローク 行程 変位 位移 横梁 변위 grip grips
     """
 )
 # _TRAVEL: words of a travel that may be either, and mostly is the crosshead's.
 _TRAVEL = word_set(
     """
     displacement travel weg standardweg verschiebung déplacement desplazamiento spostamento deslocamento
-    変位 位移
+    przemieszczenie verplaatsing posuv posunutie elmozdulás förskjutning siirtymä deplasman перемещение
     """
 )
 # Columns that name a strain or a stress and are not the curve's own.
@@ -298,9 +306,11 @@ _OTHER_WORDS = word_set(
     transversal transversale trasversale lateral radial hoop circumferential volumetric hydrostatic
     thermal residual relative normalized normalised comp width thickness gauge time modulus proof
     yield querdehnung querverformung plastisch command setpoint demand count peak valley maximum
-    minimum max min energy work power temperature density
+    minimum max min energy work power temperature density trans lat rychlost hızı
     """
 )
+# _RATES: ends of words for a rate.
+_RATES = tuple(word_set("geschwindigkeit snelheid 速度 速率 应变率 應變率 속도"))
 _SPECIMEN_WORDS = word_set(
     """
     specimen specimenid specimenname sample sampleid samplename coupon probe probennummer probenname
@@ -317,7 +327,8 @@ _MEASURE_WORDS: dict[str, Measure] = {
         word_set(
             """
             engineering eng nominal technical tech technische technisch conventionnelle conventionnel nominale
-            ingeniería ingegneristica ingegneristico ingénieur mühendislik 公称 工程
+            ingeniería ingegneristica ingegneristico ingénieur mühendislik 公称 工程 名义 공칭 estrain estress
+            inżynierskie inżynierski smluvní условн инженерн teknisk tekniska
             """
         ),
         "engineering",
@@ -326,8 +337,8 @@ _MEASURE_WORDS: dict[str, Measure] = {
         word_set(
             """
             true cauchy log logarithmic hencky wahre wahr vraie vrai real reale verdadera verdadero vera vero
-            verdadeira verdadeiro gerçek
-            logarithmische logarithmique 真 真实
+            verdadeira verdadeiro gerçek rzeczywiste rzeczywisty ware skutečné skutečná sann sanna истинн
+            logarithmische logarithmique 真 真实 진 tstrain tstress
             """
         ),
         "true",
@@ -354,7 +365,8 @@ _QUALIFIERS = word_set(
     laminate polymer material batch lab weld base metal plate sheet bar
     en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
     zug traction tracción trazione tração unitaire unitaria unitario material direction quasi static
-    cyclic monotonic interpolated resampled no nr x y z xx yy zz xy 11 22 33 12 rd td nd
+    cyclic monotonic interpolated resampled long green lagrange lagrangian
+    almansi euler no nr x y z xx yy zz xy 11 22 33 12 rd td nd
     """
 )
 _UNDERSTOOD = (
@@ -392,12 +404,24 @@ class Column:
 
     @property
     def measure(self) -> Measure | None:
-        """Engineering or true, where its name says so; a stretch is the engineering strain and 1."""
-        if self.unit.name == "stretch":
+        """Engineering or true, where its name says so; a stretch, or one's square, is made an engineering strain."""
+        if self.unit.name == "stretch" or self.square:
             return "engineering"
         words = _words(self.name)
         found = {measure for word, measure in _MEASURE_WORDS.items() if _holds(words, word)}
+        if "kirchhoff" in words and not words & {"piola", "pk1"}:
+            found.add("true")  # at constant volume
         return found.pop() if len(found) == 1 else None
+
+    @property
+    def square(self) -> float:
+        """The power of the stretch that its strain is half of the change of: 2 by Green, -2 by Almansi, else 0."""
+        words = _words(self.name)
+        if words & {"log", "logarithmic", "hencky"}:
+            return 0.0
+        return (
+            -2.0 if "almansi" in words else 2.0 * bool(words & {"green", "lagrange", "lagrangian"})
+        )
 
     @property
     def own_measure(self) -> Measure | None:
@@ -413,7 +437,7 @@ class Column:
     def is_of_the_machine(self) -> bool:
         """Whether it is a travel, or a strain made of one, that machine and grips have a share in."""
         words = _words(self.name)
-        return not words & _EXTENSOMETER and _any_of(words, _CROSSHEAD | _TRAVEL)
+        return not _speaks_of(words, _EXTENSOMETER) and _speaks_of(words, _CROSSHEAD | _TRAVEL)
 
     @property
     def assumed(self) -> str:
@@ -480,6 +504,12 @@ def _with_unit(
             f"column '{shorten(header)}' is a part of the strain; the total strain is needed (plastic strain and "
             "stress over modulus): add that column, or call it total strain where it is"
         )
+    words = _words(header)
+    if "pk2" in words or (words & {"2nd", "second"} and words & {"piola", "kirchhoff"}):
+        raise InputError(
+            f"column '{shorten(header)}' is the second Piola-Kirchhoff stress; multiply it by the stretch, which makes "
+            "it an engineering stress, and call the column so"
+        )
     if unit is not None:
         return Column(index, name, axis_unit(unit, axis), GIVEN)
     factor = _FACTOR.search(name) if name != in_header else None
@@ -513,7 +543,9 @@ def _with_unit(
             f"column '{shorten(header)}': the place of '{unknown}' is not understood; say --{axis}_unit"
         )
     # English for a change of length, and French without its accent for a strain.
-    is_open = axis == "strain" and bool(re.search(r"deformation|verformung", _accented(name)))
+    is_open = axis == "strain" and bool(
+        re.search(r"deformation|verformung|deformace|deformácia|deformație", _accented(name))
+    )
     if is_open or (_is_named(name, BEFORE_SIZE[axis]) and not _is_named(name, axis)):
         example = "mm or in" if axis == "strain" else "N, kN or lbf"
         also = ", or - or % for a strain" if is_open else ""
@@ -780,12 +812,12 @@ def _nearness(table: Table, index: int) -> int:
     is_strain = _is_named(header, "strain")
     less = 3 if is_strain and unit is not None and unit.quantity == "displacement" else 0
     numbered = re.search(r"\((strain|deforma\w*|dehnung) *\d+\)", plain(header))
-    if _any_of(words, _EXTENSOMETER) or numbered:
+    if _speaks_of(words, _EXTENSOMETER) or numbered:
         return 2 - less
     made_of_travel = is_strain and bool(
         words & (_WORDS["displacement"] - _WORDS["strain"] | _TRAVEL)
     )
-    return (0 if made_of_travel or _any_of(words, _CROSSHEAD) else 1) - less
+    return (0 if made_of_travel or _speaks_of(words, _CROSSHEAD) else 1) - less
 
 
 def _is_named(header: str, quantity: str) -> bool:
@@ -793,7 +825,7 @@ def _is_named(header: str, quantity: str) -> bool:
     if {"e", "s"} & words and words & set(_MEASURE_WORDS):
         # The bare letters of the formulas count beside their measure only: `e_true`, `s_eng`.
         words |= {"strain"} if "e" in words else {"stress"}
-    if words & _OTHER_WORDS or any(word.endswith("geschwindigkeit") for word in words):
+    if words & _OTHER_WORDS or any(word.endswith(_RATES) for word in words):
         return False
     if quantity == "strain" and _is_part(header):
         return False
@@ -814,6 +846,11 @@ def _any_of(words: set[str], names: set[str]) -> bool:
     """Whether one of the words is a name, or ends in one that is made for the end of a longer word."""
     endings = tuple(names & set().union(*_ENDINGS.values()))
     return bool(words & names) or any(word.endswith(endings) for word in words if endings)
+
+
+def _speaks_of(words: set[str], names: set[str]) -> bool:
+    """The same, also where a word of Chinese letters begins with a name."""
+    return _any_of(words, names) or any(_holds(words, name) for name in names)
 
 
 def _begins(words: set[str], beginnings: set[str]) -> bool:
@@ -872,11 +909,13 @@ _ORIGINAL = r"( (initiale?|iniziale|inicial|transversale?|trasversale|resistente
 _AREA_NOTE = (
     rf"{_WHOSE}(gau?ge )?(area( of (the )?(cross.?section|specimen))?|cross.?section(al)?( area)?"
     rf"|(aire( de la section)?|section|sezione|(área|area)( de la sección)?|sección|seção){_ORIGINAL}"
-    rf"|{_COMPOUND}(querschnitt(sfläche)?|fläche)|断面積|截面积|横截面积|kesit( alanı)?"
+    rf"|{_COMPOUND}(querschnitt(sfläche)?|fläche)|断面積|(试样|横)?截?面积|kesit( alanı)?"
+    r"|(pole )?przekr(ój|oju)|doorsnede|(plocha )?průřezu?|площадь( сечения)?|tvärsnitt(sarea)?"
     rf"|[as] ?0)( [as] ?0)?( (initial|original))?"
 )
 _LENGTH_NOTE = (
-    rf"{_WHOSE}(gau?ge.?length|{_COMPOUND}messlänge|tratto utile|base de mesure"
+    rf"{_WHOSE}(gau?ge.?length|{_COMPOUND}messl(ä|ae)nge|tratto utile|base de mesure"
+    r"|długość pomiarowa|meetlengte|měřená délka|počáteční délka|расч[её]тная длина|mätlängd"
     r"|longueur (de (base|jauge|référence)|entre repères)|longitud (de (base|referencia)|entre marcas)"
     r"|标距|標点(間)?距離|ölçü (boyu|uzunluğu)|l ?0)( l ?0)?( (initial|original|specimen))?"
     # A specimen's length is its gauge length only by the symbol behind it.
@@ -886,11 +925,18 @@ _LENGTH_NOTE = (
 _HEIGHT_NOTE = (
     rf"{_WHOSE}({_COMPOUND}höhe|height|(hauteur|altezza|altura){_ORIGINAL}|高さ|h ?0)( h ?0)?"
 )
-_DIAMETER_NOTE = rf"{_WHOSE}(gau?ge )?(diameter|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|d ?0|[ø⌀])( d ?0?)?"
-_WIDTH_NOTE = (
-    rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|[bw] ?0)( [bw] ?0?)?"
+_DIAMETER_NOTE = (
+    rf"{_WHOSE}(gau?ge )?(diameter|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|średnica|průměr|çap|диаметр"
+    r"|直径|d ?0|[ø⌀])( d ?0?)?"
 )
-_THICKNESS_NOTE = rf"{_WHOSE}(gau?ge )?(thickness|{_COMPOUND}dicke|épaisseur|espesor|spessore|[at] ?0)( [at] ?0?)?"
+_WIDTH_NOTE = (
+    rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|szerokość|breedte|šířka|genişlik|ширина"
+    r"|宽度|[bw] ?0)( [bw] ?0?)?"
+)
+_THICKNESS_NOTE = (
+    rf"{_WHOSE}(gau?ge )?(thickness|{_COMPOUND}dicke|épaisseur|espesor|spessore|grubość|dikte|tloušťka|kalınlık"
+    r"|толщина|厚度|[at] ?0)( [at] ?0?)?"
+)
 # _HOLLOW: words in the head of a tube, whose diameter gives no area.
 _HOLLOW = re.compile(r"\b(inner|inside|wall|tub(e|ular)|pipe)\b|innen|wandst|wanddicke|rohr")
 # _SAME_SIZE: ratio of two sizes that are one, but for rounding.
@@ -902,10 +948,10 @@ _SAME_AREA = 1.03
 # _EXTENSOMETER_NOTE: the length between the edges of an extensometer (Le of ISO 6892-1).
 _EXTENSOMETER_NOTE = (
     r"(extensometer.?)?(gau?ge.?length|length|messlänge)( le)|le|extensometer.?(gau?ge.?)?length"
-    r"|gau?ge.?length extensometer|(extensometer|geräte|fein).?messlänge( le)?"
+    r"|gau?ge.?length extensometer|(extensometer|geräte|fein).?messl(ä|ae)nge( le)?|messl(ä|ae)nge fd"
 )
 # _EXTENSOMETER: a column of a length that an extensometer measured.
-_EXTENSOMETER_LENGTH = re.compile(r"extensom|längenänderung|^le\b", re.IGNORECASE)
+_EXTENSOMETER_LENGTH = re.compile(r"extensom|längenänderung|^le\b|_fd\b", re.IGNORECASE)
 # Quantity of a column that is no strain or stress yet -> option, note and units of its size, words of a note that may
 # be meant for it, and what to give.
 _SIZES: dict[str, tuple[str, str, dict[str, float], str, str]] = {
@@ -1045,6 +1091,18 @@ def read_strain(
                 "rest: is it a strain (--strain_unit=-), or are the columns exchanged?"
             )
         return values - 1.0, f"{column.says}, less 1"
+    if column.square and column.unit.quantity == "strain":
+        # (stretch² - 1) / 2 of Green and Lagrange, (1 - stretch⁻²) / 2 of Almansi.
+        squared = 1.0 + column.square * values
+        if np.nanmin(squared) <= 0:
+            raise InputError(
+                f"column '{column.name}' holds strains that no stretch has ({np.nanmin(values):.3g} to "
+                f"{np.nanmax(values):.3g}); is it in percent (--strain_unit=%)?"
+            )
+        of = "Almansi" if column.square < 0 else "Green and Lagrange"
+        return squared ** (
+            1.0 / column.square
+        ) - 1.0, f"{column.says}, the strain of {of} made an engineering one"
     if column.unit.quantity != "displacement":
         return values, column.says
     length, source = _size(table, column, options)
@@ -1240,13 +1298,18 @@ def _length_of(table: Table, column: Column, gauge_length: float | None) -> floa
 def _noted(table: Table, pattern: str, units: dict[str, float]) -> dict[str, float]:
     """The sizes that stand before the table with their unit, by their lines: `Area: 24,5 mm²`."""
     found = {}
+    sizes = {name: re.fullmatch(r"([\d.,]+)\s*(.*)", text) for name, text in table.notes.items()}
+    try:
+        mark = decimal_mark(match[1] for match in sizes.values() if match)
+    except InputError:
+        mark = None
     for name, text in table.notes.items():
         words, unit = _split_note(name, units)
-        match = re.fullmatch(r"([\d.,]+)\s*(.*)", text)
+        match = sizes[name]
         if not match or not re.fullmatch(pattern, words):
             continue
         factor = find_size(match[2] or unit, units)
-        value = number(match[1], "," if re.fullmatch(r"\d+,\d+", match[1]) else ".")
+        value = number(match[1], mark or ("," if re.fullmatch(r"\d+,\d+", match[1]) else "."))
         if factor and value:
             found[f"'{name}: {text}'"] = value * factor
     return found
@@ -1255,7 +1318,8 @@ def _noted(table: Table, pattern: str, units: dict[str, float]) -> dict[str, flo
 def _split_note(name: str, units: dict[str, float]) -> tuple[str, str]:
     """The words of a note's name in lower case, with those in brackets, and its unit; `S0 in mm²`, `Area [mm²]`."""
     name, unit = split_header(name, lambda text: find_size(text, units))
-    return " ".join(re.sub(r"[\[\](){}_,;]", " ", _accented(name)).split()), unit or ""
+    words = " ".join(re.sub(r"[\[\](){}_,;]", " ", _accented(name)).split())
+    return re.sub(r" ist\b", "", words), unit or ""
 
 
 def _is_blank(cell: Cell) -> bool:

@@ -106,15 +106,16 @@ _SPELLINGS = {
     **dict.fromkeys(("10-6", "1e-6", "x10-6", "*10-6"), "microstrain"),
     **dict.fromkeys(("lb", "lbs", "pound", "pounds", "poundforce", "lb-f"), "lbf"),
     **dict.fromkeys(("kips", "klbf", "klb"), "kip"),
-    **dict.fromkeys(("newton", "newtons"), "N"),
-    **dict.fromkeys(("kilonewton", "kilonewtons"), "kN"),
-    **dict.fromkeys(("kg", "kp", "kg-f", "kgs"), "kgf"),
+    **dict.fromkeys(("newton", "newtons", "н"), "N"),
+    **dict.fromkeys(("kilonewton", "kilonewtons", "кн"), "kN"),
+    **dict.fromkeys(("kg", "kp", "kg-f", "kgs", "кгс"), "kgf"),
     **dict.fromkeys(("dyne", "dynes"), "dyn"),
     **dict.fromkeys(("inch", "inches", '"', "zoll", "pouces"), "in"),
     **dict.fromkeys(("micron", "microns"), "um"),
     **dict.fromkeys(("mils", "thou"), "mil"),
-    **dict.fromkeys(("millimeter", "millimeters", "millimetre", "millimetres"), "mm"),
-    **dict.fromkeys(("megapascal", "megapascals"), "MPa"),
+    **dict.fromkeys(("millimeter", "millimeters", "millimetre", "millimetres", "мм"), "mm"),
+    **dict.fromkeys(("megapascal", "megapascals", "мпа"), "MPa"),
+    **dict.fromkeys(("мм2",), "mm2"),
     **dict.fromkeys(("sqmm", "mmsq"), "mm2"),
     **dict.fromkeys(("sqcm", "cmsq"), "cm2"),
     **dict.fromkeys(("sqin", "insq"), "in2"),
@@ -128,6 +129,8 @@ _UNIT_LETTERS = {ord("μ"): "u", ord("ε"): "e", ord("ɛ"): "e", ord("ϵ"): "e",
 _LONGEST_UNIT = 24
 # A longer cell is no column's name and unit, in letters; the search for a unit grows with its square.
 LONGEST_HEADER = 250
+# _FEWEST_GROUPED: cells `1.234` beside as many whole numbers, which a point may group by thousands.
+_FEWEST_GROUPED = 10
 # Words that name a unit in brackets, and something else in a row of words.
 _NO_BARE_UNIT = {"", "1", "-", "--", "strain", "ratio", "fraction", "frac", "none", "stretch"}
 # Words that say in brackets what a column is, and not its unit: `Ext.1(Strain)`.
@@ -173,16 +176,20 @@ def decimal_mark(cells: Iterable[Cell]) -> DecimalMark:
     """
     seen: dict[str, str] = {}
     doubtful = ""
+    whole, by_points = 0, []
     for cell in cells:
         if not isinstance(cell, str) or ("," not in cell and "." not in cell):
+            whole += isinstance(cell, str) and cell.strip("+-0 ").isdecimal()
             continue
         text = _plain(cell)
         if "," not in text:
             grouped = _GROUPED_POINTS.fullmatch(text)
             if text.count(".") > 1 and grouped:
                 seen.setdefault(",", cell)
-            elif not grouped:
+            elif not grouped or text.lstrip("+-").startswith("0"):
                 seen.setdefault(".", cell)
+            else:
+                by_points.append(cell)
         elif "." in text:
             seen.setdefault("," if text.rindex(",") > text.rindex(".") else ".", cell)
         elif text.count(",") > 1:
@@ -196,9 +203,12 @@ def decimal_mark(cells: Iterable[Cell]) -> DecimalMark:
             f"it mixes decimal points ('{seen['.'].strip()}') and commas ('{seen[','].strip()}'); say which holds "
             "with --decimal=point or --decimal=comma"
         )
+    if min(whole, len(by_points)) >= _FEWEST_GROUPED:
+        doubtful = doubtful or by_points[0]
     if doubtful and not seen:
+        mark = "comma" if "," in doubtful else "point"
         raise InputError(
-            f"'{doubtful.strip()}' may be a decimal comma or a separator of thousands; say --decimal=comma or "
+            f"'{doubtful.strip()}' may be a decimal {mark} or a separator of thousands; say --decimal=comma or "
             "--decimal=point"
         )
     return "," if "," in seen else "."
@@ -388,8 +398,19 @@ _LAST_NAMES = 49
 _MOST_BREAKS = 12
 # _OPENS: a cell's quote that its line does not close; other quotes stand for inches.
 _OPENS = re.compile(r"(?:^|[,;\t])\s*\"[^\"]*$")
-# _JAPANESE: names of columns that no other text shows when it is read as Shift-JIS.
-_JAPANESE = ("応力", "ひずみ", "荷重", "試験力", "変位", "ストローク", "時間")
+# _ENCODINGS: older encodings, their names, and parts of columns' names that no other text shows when it is read so.
+_ENCODINGS = {
+    "cp932": ("Shift-JIS", "応力|ひずみ|荷重|試験力|変位|ストローク|時間"),
+    "gb18030": ("GB18030", "应力|应变|试验力|载荷|负荷|位移|变形|时间"),
+    "big5": ("Big5", "應力|應變|試驗力|載荷|荷重|位移|變形|時間"),
+    "cp949": ("Korean (CP949)", "응력|변형률|하중|변위|시간"),
+    "cp1251": ("Windows-1251", "напряж|деформ|нагруз|усил|перемещ|удлин"),
+    "cp1250": (
+        "Windows-1250",
+        "naprężeni|odkształ|wydłuż|siła|napět|napät|síla|prodlouž|predĺž|nyúlás",
+    ),
+    "cp1254": ("Windows-1254", "şekil|gerilme|birim|süre"),
+}
 # _LARGEST_FILE: bytes of a file, and of a workbook unpacked; more is no record of a test, and fills the memory.
 _LARGEST_FILE = 200_000_000
 # _LONGEST_LINE: letters of a line; some thousand columns have fewer.
@@ -502,9 +523,9 @@ def _decoded(content: bytes) -> tuple[str, str]:
     try:
         return content.decode("utf-8-sig"), "UTF-8"
     except UnicodeDecodeError:
-        japanese = content.decode("cp932", errors="replace")
-        if any(name in japanese for name in _JAPANESE):
-            return japanese, "Shift-JIS"
+        for encoding, (name, words) in _ENCODINGS.items():
+            if re.search(words, content[:65536].decode(encoding, errors="ignore"), re.IGNORECASE):
+                return content.decode(encoding, errors="replace"), name
         # Older lab software writes headers such as N/mm² in this encoding.
         return content.decode("cp1252", errors="replace"), "Windows-1252 (Latin-1)"
 
@@ -782,6 +803,7 @@ def find_tables(
     may leave out what is as before. Rows that go on behind such lines are of the same table; see `read_tables` for
     `cycles`.
     """
+    rows = _without_units(rows)
     first = _first_data_row(rows)
     if first is None:
         raise _no_table(rows)
@@ -820,6 +842,43 @@ def find_tables(
             shown = f"{', '.join(numbers[:6])}{', …' if len(numbers) > 6 else ''}"
             table.steps.append(f"left out the text between the rows in {line} {shown}")
     return _of_specimens(tables, line)
+
+
+def _without_units(rows: list[Row]) -> list[Row]:
+    """The rows, with a unit behind every number of a column, `0.12 %;35 N`, moved to a row of units above them."""
+    found: dict[int, list[str]] = {}
+    for i, (_, cells) in enumerate(rows):
+        units = [_unit_behind(cell) for cell in cells]
+        if any(units) and all(
+            u or looks_like_a_number(c) for u, c in zip(units, cells, strict=True)
+        ):
+            found[i] = units
+    common = max(found.values(), key=list(found.values()).count, default=[])
+    of_data = [i for i, units in found.items() if units == common]
+    if len(of_data) < MINIMUM_POINTS:
+        return rows
+    bare = dict(enumerate(rows))
+    for i in of_data:
+        line, cells = rows[i]
+        bare[i] = (
+            line,
+            [
+                str(cell).strip().removesuffix(unit).strip() if unit else cell
+                for cell, unit in zip(cells, common, strict=True)
+            ],
+        )
+    line = rows[of_data[0]][0]
+    return [
+        *rows[: of_data[0]],
+        (line, list(common)),
+        *[bare[i] for i in range(of_data[0], len(rows))],
+    ]
+
+
+def _unit_behind(cell: Cell) -> str:
+    """The unit behind a cell's number; '' where there is none."""
+    match = isinstance(cell, str) and re.fullmatch(r"[-+−\d.,]*\d\s*([^\d\s.,+-]\S*)", cell.strip())
+    return match[1] if match and find_unit(match[1]) else ""
 
 
 def _of_specimens(tables: list[Table], line: str) -> list[Table]:
@@ -1036,7 +1095,7 @@ def _title(cells: list[Cell]) -> tuple[str, str]:
 def _without_summary(data: list[Row]) -> tuple[list[Row], list[Row]]:
     """The rows without those at the end that a word begins, such as `Mean`, where numbers begin the others."""
     end = len(data)
-    while end > 0 and (_is_result(data[end - 1][1]) or _are_words(data[end - 1][1])):
+    while end > 0 and _begins_with_a_word(data[end - 1][1]):
         end -= 1
     begun = data[: min(end, _BEGUN)]
     if not begun or not all(cells and looks_like_a_number(cells[0]) for _, cells in begun):
@@ -1044,19 +1103,17 @@ def _without_summary(data: list[Row]) -> tuple[list[Row], list[Row]]:
     return data[:end], data[end:]
 
 
-def _is_result(cells: list[Cell]) -> bool:
-    """Whether a row is a word, and no blank value, with numbers behind it."""
-    first = cells[0] if cells else ""
+def _begins_with_a_word(cells: list[Cell]) -> bool:
+    """Whether a row begins with a word, and no blank value."""
+    first = next((cell for cell in cells if cell != ""), 0.0)
     if not isinstance(first, str) or first.strip().casefold() in _NO_WORDS:
         return False
-    return any(map(str.isalpha, first)) and not looks_like_a_number(first) and _is_data(cells)
+    return first.strip()[:1].isalpha() and not looks_like_a_number(first)
 
 
-def _are_words(cells: list[Cell]) -> bool:
-    """Whether a row names two results or more, `Statistics,Rm,Ag`, and holds no number."""
-    filled = [cell for cell in cells if cell != ""]
-    words = [c for c in filled if isinstance(c, str) and c.strip().casefold() not in _NO_WORDS]
-    return len(words) == len(filled) >= 2 and all(any(map(str.isalpha, word)) for word in words)
+def _is_result(cells: list[Cell]) -> bool:
+    """Whether a row is a word, and no blank value, with numbers behind it."""
+    return cells[0] != "" and _begins_with_a_word(cells) and _is_data(cells)
 
 
 def shorten(text: str, length: int = 60) -> str:

@@ -19,6 +19,8 @@ from tfmat.materials.law import Array
 
 
 Indices = NDArray[np.intp]
+# STIFFEST: modulus that no metal has, MPa.
+STIFFEST = 450e3
 
 # The elastic part is looked for in windows that rise by this share of the maximum stress, or so many times the noise
 # where that is more, and that start below another share of it.
@@ -38,6 +40,12 @@ _CHORD_ERRORS = 3.0
 _LEAST_TOE = 0.15
 # _BEGINS_BELOW: share of the largest stress at which a test that begins within its toe begins at most.
 _BEGINS_BELOW = 0.15
+# _HIGHEST_PRELOAD: share of the largest stress; a clear elastic part may be drawn back from there.
+_HIGHEST_PRELOAD = 0.30
+# _METALS: moduli of metals, MPa; a plastic strain, which begins at the yield stress, rises more slowly.
+_METALS = (20e3, STIFFEST)
+# _STRAIGHT: ratio of the slopes of both halves of a part that is straight.
+_STRAIGHT = 0.85
 # _LONGEST_TOE: share of the strain at maximum stress; a longer "toe" is the material's own shape.
 _LONGEST_TOE = 0.15
 # _SAME_VALUE: share of the largest value; what differs by less is the same but for the computer's rounding.
@@ -165,7 +173,7 @@ def toe_shift(
     if (
         starts_low
         and max(0.02 * largest, 5 * noise) < min(abs(at_start), abs(float(stress_mpa[0])))
-        and abs(at_start) < 0.15 * largest
+        and (abs(at_start) < 0.15 * largest or _is_elastic(strain, stress_mpa, line, largest))
         and float(stress_mpa[0]) * np.sign(at_start) > 0.5 * abs(at_start)
         and abs(start) < 0.3 * abs(expected)
         and abs(start - expected) > _SIGNIFICANT * strain_error
@@ -174,6 +182,16 @@ def toe_shift(
         return StartShift(start - expected, "preload")
     size = _visible_toe(strain, stress_mpa, strain_error)
     return StartShift(kind="toe", size=size, is_sure=False) if size else StartShift()
+
+
+def _is_elastic(strain: Array, stress: Array, line: ElasticLine, largest: float) -> bool:
+    """Whether a curve that begins under a high load begins elastically: straight, and as steep as a metal."""
+    part = np.arange(len(stress)) <= int((stress >= line.end_stress).argmax())
+    halves = np.array_split(np.flatnonzero(part), 2)
+    if len(halves[1]) < 2 or float(stress[0]) > _HIGHEST_PRELOAD * largest:
+        return False
+    first, second = (_slope(strain[half], stress[half], 0.0)[0] for half in halves)
+    return _METALS[0] < line.slope < _METALS[1] and second > _STRAIGHT * first
 
 
 def elastic_part(strain: Array, stress_mpa: Array) -> ElasticLine | None:

@@ -627,7 +627,96 @@ def test_names_of_many_laboratories(tmp_path, header):
     np.testing.assert_allclose(curve.stress_mpa, STRESS * factor, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["Deformation", "Verformung", "DEFORMATION"])
+# The head of a file of the German car makers' exchange of material data.
+PUD = (
+    "PROBENBREITE_IST <mm> = 10\nPROBENDICKE_IST <mm> = 2\nMESSLAENGE_IST <mm> = 50\nDATEN =\n"
+    "ZEIT <s>; KRAFT <N>; WEG <mm>; WEG_FD <mm>"
+)
+# Letter -> a column of the curve, for a specimen of 20 mm² and 50 mm: C is a crosshead's travel.
+COLUMNS = {
+    "t": np.arange(20.0),
+    "F": 20.0 * STRESS,
+    "K": 0.02 * STRESS,
+    "X": 50.0 * STRAIN,
+    "C": 100.0 + 70.0 * STRAIN,
+    "S": STRESS,
+    "P": 100.0 * STRAIN,
+    "E": STRAIN,
+    "T": -0.3 * STRAIN,
+    "G": STRAIN + STRAIN**2 / 2,
+    "A": (1 - 1 / (1 + STRAIN) ** 2) / 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("head", "columns", "encoding"),
+    [
+        # Columns as testing machines export them: testXpert, Bluehill, TestSuite, Trapezium, Horizon, ARAMIS, VIC.
+        ("Prüfzeit;Standardkraft;Traversenweg absolut;Dehnung\ns;N;mm;mm", "tFCX", "cp1252"),
+        ("Time;Extension;Load;Tensile strain (Strain 1)\n(sec);(mm);(kN);(%)", "tCKP", "utf-8"),
+        ("_Load;_Crosshead;_Time;_Extension_1\nN;mm;s;mm", "FCtX", "utf-8"),
+        ('"1 _ 1"\n時間;試験力;ストローク;伸び計\nsec;N;mm;mm', "tFCX", "cp932"),
+        ("Force\tPosition\tStrain\nN\tmm\t%", "FCP", "utf-8"),
+        ("Stage; Time [s]; Facet point 1.epsilon Y [%]; analog.force [kN]", "ttPK", "utf-8"),
+        ("Index;eyy [1] - Lagrange;Load [kN]", "tGK", "utf-8"),
+        ("Green-Lagrange strain;Stress (MPa)", "GS", "utf-8"),
+        ("Almansi strain;Stress (MPa)", "AS", "utf-8"),
+        (PUD, "tFCX", "utf-8"),
+        # Languages of laboratories, in today's and their older encodings.
+        ("Przekrój S0;20,0;mm2\nDługość pomiarowa L0;50;mm\nSiła [N];Wydłużenie [mm]", "FX", "cp1250"),
+        ("Czas [s];Naprężenie [MPa];Odkształcenie [%]", "tSP", "cp1250"),
+        ("Doorsnede S0;20;mm²\nMeetlengte;50;mm\nKracht [N];Verlenging [mm]", "FX", "utf-8"),
+        ("Tijd [s];Trekspanning [N/mm²];Rek [%]", "tSP", "utf-8"),
+        ("Průřez S0;20;mm2\nMěřená délka;50;mm\nSíla [N];Prodloužení [mm]", "FX", "cp1250"),
+        ("Napětí [MPa];Deformace [%]", "SP", "utf-8"),
+        ("Zaman (s);Kuvvet (N);Uzama (mm);Gerilme (MPa);Birim Uzama (%)", "tFCSP", "cp1254"),
+        ("Gerilme (MPa);Birim Şekil Değiştirme (mm/mm)", "SE", "cp1254"),
+        ("试样面积(mm2);20\n标距(mm);50\n时间(s);力(N);变形(mm);位移(mm)", "tFXC", "gb18030"),
+        ("试验力(kN);引伸计变形(mm);横梁位移(mm)", "KXC", "utf-16"),
+        ("时间(s);应力(MPa);应变(%);应变速率(%/s)", "tSPt", "gb18030"),
+        ("時間(s);應力(MPa);應變(%)", "tSP", "big5"),
+        ("시간(s);응력(MPa);변형률(%)", "tSP", "cp949"),
+        ("Время, с;Напряжение, МПа;Деформация, %", "tSP", "cp1251"),
+        ("Spänning [MPa];Töjning [%]", "SP", "cp1252"),
+        ("eps_long;eps_trans;sigma", "ETS", "utf-8"),
+    ],
+)  # fmt: skip
+def test_exports_of_machines_and_laboratories(tmp_path, head, columns, encoding):
+    separator = "\t" if "\t" in head else ";"
+    rows = zip(*(COLUMNS[letter] for letter in columns), strict=True)
+    text = "\n".join([head, *(separator.join(f"{v:.8f}" for v in row) for row in rows)])
+    path = write(tmp_path, text.replace(".", ",").encode(encoding))
+    says_sizes = "50" in head
+    curve = read_one(path, **({} if says_sizes else {"area": 20.0, "gauge_length": 50.0}))
+    np.testing.assert_allclose(curve.strain, STRAIN, atol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, atol=1e-4)
+    assert curve.strain_measure in (None, "engineering")
+
+
+@pytest.mark.parametrize(
+    ("text", "strain"),
+    [
+        ("strain,stress (MPa)\n{0}%,{1}", 0.01),
+        ("strain;load\n{0} mm;{1} N", 1 / 50),
+        ("Area: 1.234,5 mm²\nstrain [%];load [N]\n{0},0;{1},0", 0.01),
+        ("Area: 1,234 mm²\nLength: 9.5 mm\nstrain [%];load [N]\n{0}.0;{1}.0", 0.01),
+        ("strain [%];stress\n{0};{1}\nRm;500,2;MPa\nEnd of test", 0.01),
+    ],
+)
+def test_numbers_with_units_and_sizes_with_thousands(tmp_path, text, strain):
+    head, _, row = text.partition("{0}")
+    row, _, end = f"{{0}}{row}".partition("\n")
+    rows = [row.format(i, 1000 * i) for i in range(20)]
+    path = write(tmp_path, head + "\n".join([*rows, end]))
+    area = 1234.5 if "234,5" in head else 1234.0 if "1,234" in head else 20.0
+    curve = read_one(path, **({} if "Area" in head else {"area": 20.0, "gauge_length": 50.0}))
+    np.testing.assert_allclose(curve.strain, np.arange(20) * strain)
+    np.testing.assert_allclose(
+        curve.stress_mpa, 1e3 * np.arange(20) / (area if "load" in head else 1)
+    )
+
+
+@pytest.mark.parametrize("name", ["Deformation", "Verformung", "DEFORMATION", "Deformace"])
 def test_a_name_for_a_strain_and_for_a_travel_needs_its_unit(tmp_path, name):
     with pytest.raises(
         InputError, match="has no unit; set --strain_unit, mm or in, or - or % for a strain"

@@ -42,7 +42,7 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
     "nan": (GOOD + "nan,3\n", "line 22, column 'strain': 'nan'; every value must be finite"),
     "infinite": (GOOD + "1,inf\n", "line 22, column 'stress': 'inf'"),
     "word": (GOOD + "0.06,broken\n", "line 22, column 'stress': 'broken' is not a number"),
-    "footer": (GOOD + "End of test\n", "line 22, column 'strain': 'End of test' is not a number"),
+    "remark": (f"{GOOD}0.06,60\npause\n0.07,70\n", "line 23, column 'strain': 'pause' is not"),
     "excel error": (GOOD + "#DIV/0!,3\n", "line 22"),
     "missing value": (GOOD + "0.06,\n", "line 22, column 'stress': no value"),
     "short row": (GOOD + "0.06\n", "line 22, column 'stress': no value"),
@@ -97,7 +97,7 @@ BAD_WORKBOOKS: dict[str, tuple[dict[str, list], str]] = {
     "empty sheet": ({"S": []}, "sheet 'S': the sheet is empty"),
     "no table": ({"S": [["a", "b"], ["c", "d"]]}, "sheet 'S': it has 0 points"),
     "word in a cell": (
-        {"S": [*sheet_rows(), ["slipped", 3.0]]},
+        {"S": [*sheet_rows(), ["slipped", 3.0], [9.0, 95.0]]},
         "row 23, column 'Strain': 'slipped' is not a number",
     ),
     "no strain": ({"S": sheet_rows(("Time", "Stress"), ("s", "MPa"))}, "named as a strain"),

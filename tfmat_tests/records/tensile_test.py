@@ -84,6 +84,24 @@ def test_a_preload_with_zeroed_strain_is_put_back():
     np.testing.assert_allclose(curve.strain, true[loaded], atol=1e-4)
 
 
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.25])
+@pytest.mark.parametrize("spacing", [(60, 200), (200, 400)])
+def test_a_strain_zeroed_under_a_high_preload_is_put_right_and_told(held, share, spacing):
+    strain, stress = voce_tension(spacing)
+    zero = int(np.argmax(stress > share * stress.max()))
+    zeroed = np.maximum(strain - strain[zero], 0.0) if held else strain[zero:] - strain[zero]
+    curve = found_in(zeroed, stress if held else stress[zero:])
+    assert [caveat.kind for caveat in curve.warnings] == ["load at zero strain"]
+    assert curve.strain[0] == pytest.approx(np.log1p(strain[zero]), abs=3e-5)
+    # From there on a plastic strain, which has no elastic part, is left and told.
+    plastic = found_in(
+        np.linspace(0.0, 0.1, 200), 100.0 + 300.0 * np.linspace(0.0, 1.0, 200) ** 0.5
+    )
+    assert [caveat.kind for caveat in plastic.warnings] == ["load at zero strain"]
+    assert plastic.strain[0] == 0.0 and "left in the stress" in plastic.warnings[0].text
+
+
 def test_plastic_strain_is_pointed_out():
     strain = np.linspace(0, 0.2, 100)
     curve = clean(RawCurve("a", strain, 250 + 800 * strain, "true", "true"), METAL)
