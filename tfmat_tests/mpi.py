@@ -20,18 +20,25 @@ def need_mpirun():
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
 
 
-# Each rank's strings have hashes of their own, and so a set of them an order of its own.
-_OWN_HASHES = ("sh", "-c", 'PYTHONHASHSEED=$OMPI_COMM_WORLD_RANK exec "$@"', "sh", sys.executable)
+# The last of two ranks is a real Python, whose strings have hashes of their own, and so a set of them an order of its
+# own.
+_OWN_HASHES = """
+if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export PYTHONHASHSEED=1; python="$1"; else python="$0"; fi
+shift
+exec "$python" "$@"
+"""
 
 
 def command(ranks, *arguments, hosts=None, own_hashes=False):
     """The mpirun command line of `python ARGUMENTS`, whose ranks have TensorFlow loaded already.
 
-    Such ranks share one seed of hashes. With `own_hashes` they are as a user's are: real Pythons, seeds of their own.
+    Such ranks share one seed of hashes. With `own_hashes` the second has a seed of its own, as each of a user's has.
     """
     need_mpirun()
     where = ["-H", hosts] if hosts else ["--oversubscribe"]
-    python = _OWN_HASHES if own_hashes else [forked_python()]
+    python = [forked_python()]
+    if own_hashes:
+        python = ["sh", "-c", _OWN_HASHES, *python, sys.executable]
     return ["mpirun", "-np", str(ranks), *where, "--bind-to", "none", *python, *arguments]
 
 

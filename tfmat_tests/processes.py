@@ -5,7 +5,7 @@ real as any other: own memory, own signals, own exit status. What a program or m
 where it is given `forked_python()` in the place of `sys.executable`.
 
 All forks share one seed of hashes, which a user's processes do not: ranks that went through a set of strings would do
-so in one order here, and each in another on a cluster. For that `mpi.command(..., own_hashes=True)` starts real ones.
+so in one order here, and each in another on a cluster. For that `mpi.command(..., own_hashes=True)` starts a real one.
 """
 
 import atexit

@@ -15,10 +15,15 @@ from tfmat.networks.flow import POSTERIOR
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad
 from tfmat_tests.backends.numpy_exchange import NumpyExchange
 
-# Nothing divides 7,919; batch 600 makes the 14th batch of an epoch a partial one, so 20 steps meet it.
-NUM_EXAMPLES, BATCH, STEPS = 7_919, 600, 20
-# Two ranks take such a batch in one piece each, and BATCH in two, of which a graph takes twice as long to make.
-ONE_PIECE = 480
+# Nothing divides 3,167; batch 240 makes the 14th batch of an epoch a partial one, so 20 steps meet it. One process
+# takes it in one piece: of two pieces a graph takes twice as long to make.
+NUM_EXAMPLES, BATCH, STEPS = 3_167, 240, 20
+# Examples that make 13 whole batches.
+NUM_WHOLE = 13 * BATCH
+# Of two workers: the 17th batch of an epoch is a partial one, of which the second has no example.
+BATCH_OF_TWO = 192
+# Where it is not the layers that matter: a graph that is sooner made.
+DENSE = {"conv_filters": (), "kernel_sizes": ()}
 OPTIMIZERS = {
     "nesterov": lambda: keras.optimizers.SGD(0.02, momentum=0.9, nesterov=True),
     "adam": lambda: keras.optimizers.Adam(1e-3),
@@ -55,10 +60,10 @@ def keeping_precision() -> Iterator[None]:
         keras.config.set_dtype_policy(before[1])
 
 
-def make_data():
+def make_data(num_examples=NUM_EXAMPLES):
     """(features [examples, 48, 3], labels [examples, 2])."""
     random = np.random.default_rng(0)
-    labels = random.uniform(0, 1, (NUM_EXAMPLES, 2)).astype(np.float32)
+    labels = random.uniform(0, 1, (num_examples, 2)).astype(np.float32)
     strain = np.linspace(0, 1, 48, dtype=np.float32)
     stress = np.tanh(labels[:, :1] * 3 * strain) + labels[:, 1:] * strain
     stress += random.normal(0, 0.02, stress.shape)
@@ -150,8 +155,7 @@ class PlainWorkers:
     def __init__(self):
         self._data = make_data()
         self._order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-        dense = {"conv_filters": (), "kernel_sizes": (), "hidden_units": (100,)}
-        self.models = [make_model(**dense) for _ in range(2)]
+        self.models = [make_model(**DENSE, hidden_units=(100,)) for _ in range(2)]
         self._start = self.models[0].get_weights()
 
         @tf.function(autograph=False)
@@ -182,11 +186,13 @@ class PlainWorkers:
 
         And the sum of the loss over the global batch.
         """
-        epoch, i = divmod(step, -(-NUM_EXAMPLES // ONE_PIECE))
-        rows = self._order.indices(epoch, i * ONE_PIECE, min((i + 1) * ONE_PIECE, NUM_EXAMPLES))
+        epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH_OF_TWO))
+        rows = self._order.indices(
+            epoch, i * BATCH_OF_TWO, min((i + 1) * BATCH_OF_TWO, NUM_EXAMPLES)
+        )
         found, total = [], 0.0
         for worker, model in enumerate(self.models):
-            mine = rows[worker * ONE_PIECE // 2 : (worker + 1) * ONE_PIECE // 2]
+            mine = rows[worker * BATCH_OF_TWO // 2 : (worker + 1) * BATCH_OF_TWO // 2]
             examples = (tf.constant(array[mine].astype("float64")) for array in self._data)
             weights = [variable.value for variable in model.trainable_variables]
             loss, gradients = self._gradient(list(map(tf.identity, weights)), *examples)

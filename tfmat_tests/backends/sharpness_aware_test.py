@@ -13,8 +13,10 @@ from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
+from tfmat_tests.backends.horovod_rank import train_cases
 from tfmat_tests.backends.problem import (
     BATCH,
+    DENSE,
     NUM_EXAMPLES,
     OPTIMIZERS,
     make_data,
@@ -22,11 +24,23 @@ from tfmat_tests.backends.problem import (
     relative_error,
     spans,
 )
-from tfmat_tests.backends.sharpness_aware_rank import CASES
-from tfmat_tests.mpi import mpirun
 
 RHO = 0.05
 TOLERANCE = 1e-9
+NORMALIZED = {"batch_normalization": "synchronized"}
+# Of two ranks.
+CASE = {
+    "optimizer": "nesterov",
+    "precision": "float64",
+    "num_examples": NUM_EXAMPLES,
+    "sam_rho": RHO,
+    "model": DENSE,
+}
+CASES = {
+    "batch normalization": {"model": {**DENSE, **NORMALIZED}},
+    "accumulated": {"backend": "mpi", "options": {"accumulate": 3}},
+    "plain": {},
+}
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -40,7 +54,7 @@ class PlainLoop:
     """The algorithm with a network's gradient, which is traced once for any optimizer, number of steps, and ρ."""
 
     def __init__(self, **options):
-        self.model = model = make_model(**options)
+        self.model = model = make_model(**DENSE, **options)
         self._start = [(variable, variable.numpy()) for variable in model.variables]
         numbers = [tf.TensorSpec([None, *array.shape[1:]], "float64") for array in make_data()]
 
@@ -124,8 +138,12 @@ def check(found, expected, normalized=False):
 def test_weights_of_a_plain_loop(optimizer, how, data, plain):
     """The parts of a batch that come one after the other are with the ranks' cases, and moving statistics too."""
     expected = plain().train(OPTIMIZERS[optimizer](), data)
-    found, _ = train(make_model(), OPTIMIZERS[optimizer](), data, **how)
+    found, sums = train(make_model(**DENSE), OPTIMIZERS[optimizer](), data, **how)
     check(found, expected)
+    # Losses are those at the weights themselves.
+    rows = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024).indices(0, 0, BATCH)
+    errors = (np.asarray(make_model(**DENSE)(data[0][rows])) - data[1][rows]) ** 2
+    np.testing.assert_allclose(sums[0, 0], errors.mean(axis=1).sum(), rtol=1e-9)
     without = plain().train(OPTIMIZERS[optimizer](), data, rho=0.0)
     assert max(relative_error(a, b) for a, b in zip(found, without, strict=True)) > 1e-5
 
@@ -133,15 +151,9 @@ def test_weights_of_a_plain_loop(optimizer, how, data, plain):
 def test_both_passes_see_the_same_dropout_masks(data, plain):
     """Without a padded batch, whose masks Keras draws in another shape."""
     expected = plain(dropout=0.3).train(OPTIMIZERS["nesterov"](), data, steps=8)
-    check(train(make_model(dropout=0.3), OPTIMIZERS["nesterov"](), data, [3, 5])[0], expected)
-
-
-def test_losses_are_those_at_the_weights_themselves(data):
-    model = make_model()
-    rows = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024).indices(0, 0, BATCH)
-    errors = (np.asarray(model(data[0][rows])) - data[1][rows]) ** 2
-    _, sums = train(model, OPTIMIZERS["nesterov"](), data, [1])
-    np.testing.assert_allclose(sums[0, 0], errors.mean(axis=1).sum(), rtol=1e-9)
+    check(
+        train(make_model(**DENSE, dropout=0.3), OPTIMIZERS["nesterov"](), data, [3, 5])[0], expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,14 +166,12 @@ def test_losses_are_those_at_the_weights_themselves(data):
 )
 def test_two_ranks_end_with_the_weights_of_the_plain_loop(names, data, plain, tmp_path):
     """Moving statistics move once, with the first pass."""
-    module = "tfmat_tests.backends.sharpness_aware_rank"
-    done = mpirun(2, "-m", module, str(tmp_path), *names)
-    assert done.returncode == 0, done.stderr[-2000:]
+    trained = train_cases(2, [{**CASE, **CASES[name], "name": name} for name in names], tmp_path)
     for name in names:
-        options = CASES[name].get("model", {})
-        expected = plain(**options).train(OPTIMIZERS["nesterov"](), data)
-        with np.load(tmp_path / f"{name}.npz") as saved:
-            check([saved[key] for key in saved.files], expected, bool(options))
+        normalized = name == "batch normalization"
+        expected = plain(**(NORMALIZED if normalized else {})).train(OPTIMIZERS["nesterov"](), data)
+        found = [trained[name][key] for key in trained[name].files if key != "sums"]
+        check(found, expected, normalized)
 
 
 def test_the_backend_that_does_not_do_it_refuses():
@@ -172,4 +182,4 @@ def test_the_backend_that_does_not_do_it_refuses():
         make_backend("asynchronous") as made,
         pytest.raises(InputError, match="sam_rho does not work"),
     ):
-        made.build(make_model(), optimizer, loss, {})
+        made.build(make_model(**DENSE), optimizer, loss, {})

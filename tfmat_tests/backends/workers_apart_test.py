@@ -6,8 +6,9 @@ import pytest
 from tfmat_tests.backends.horovod_rank import WAYS, by_mpi, train_cases
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
 from tfmat_tests.backends.problem import (
+    BATCH_OF_TWO,
+    DENSE,
     NUM_EXAMPLES,
-    ONE_PIECE,
     STEPS,
     PlainWorkers,
     keeping_precision,
@@ -24,9 +25,9 @@ APART = {
         "name": name,
         "precision": "float64",
         "num_examples": NUM_EXAMPLES,
-        "batch": ONE_PIECE,
+        "batch": BATCH_OF_TWO,
         "optimizer": "nesterov",
-        "model": {"conv_filters": (), "kernel_sizes": (), "hidden_units": (100,)},
+        "model": {**DENSE, "hidden_units": (100,)},
         "options": options,
     }
     for name, options in {

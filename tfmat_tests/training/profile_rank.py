@@ -14,8 +14,6 @@ from tfmat.launch.runtime import prepare_tensorflow
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 BATCH, CALL = 100, 5
-# A graph that is soon made.
-SMALL = {"conv_filters": (), "kernel_sizes": ()}
 
 
 def clock():
@@ -98,16 +96,16 @@ def slow_dataset(features, labels, sleeper):
 def run(case, backend, folder):
     """What one case gives."""
     import tfmat
-    from tfmat_tests.backends.problem import make_data, make_model
+    from tfmat_tests.backends.problem import DENSE, make_data, make_model
 
-    features, labels = (array[:4000] for array in make_data())
+    features, labels = make_data(4000)
     watch, delayed = clock(), backend.rank == case.get("rank", 0)
     slow = case.get("slow") if delayed or case.get("slow") == "loss" else None
     sleeper = Sleeper(case.get("seconds", 0.0) if delayed else 0.0)
     callbacks = [watch]
     if slow == "callback":
         callbacks.append(sleeper.callback())
-    model = make_model(**SMALL, **case.get("model", {}))
+    model = make_model(**DENSE, **case.get("model", {}))
     trainer = tfmat.Trainer(
         model,
         loss=sleeper.loss if slow == "loss" else "mse",

@@ -10,7 +10,7 @@ import pytest
 from tfmat.backends.base import PARTS
 from tfmat_tests.mpi import PROJECT, mpirun
 from tfmat_tests.processes import forked_python
-from tfmat_tests.training.profile_rank import CALL, SMALL
+from tfmat_tests.training.profile_rank import CALL
 
 MODULE = "tfmat_tests.training.profile_rank"
 # Long beside what else a busy machine does in a step, which the test would take for a part of it.
@@ -219,11 +219,11 @@ def test_a_trace_holds_each_operation_once_a_step(two_ranks):
 
 def test_every_second_of_an_epoch_is_counted_once(tmp_path):
     import tfmat
-    from tfmat_tests.backends.problem import make_data, make_model
+    from tfmat_tests.backends.problem import DENSE, make_data, make_model
 
     features, labels = (array[:2000] for array in make_data())
     trainer = tfmat.Trainer(
-        make_model(**SMALL), workdir=str(tmp_path), steps_per_call=4, quiet=True
+        make_model(**DENSE), workdir=str(tmp_path), steps_per_call=4, quiet=True
     )
     trainer.fit(
         features,

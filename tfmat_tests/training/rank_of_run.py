@@ -155,7 +155,13 @@ def main(settings):
     )
     import tfmat
     from tfmat.backends import make_backend
-    from tfmat_tests.backends.problem import OPTIMIZERS, make_data, make_model, set_precision
+    from tfmat_tests.backends.problem import (
+        DENSE,
+        OPTIMIZERS,
+        make_data,
+        make_model,
+        set_precision,
+    )
 
     backend = make_backend(settings.backend, mesh=settings.mesh, **settings.options)
     with backend:
@@ -173,7 +179,7 @@ def main(settings):
         batches = record_batches(backend) if settings.record_batches else []
         trainer = tfmat.Trainer(
             # Nothing here depends on the network, and a smaller graph is made sooner.
-            make_model(conv_filters=(), kernel_sizes=(), hidden_units=(settings.hidden_units,)),
+            make_model(**DENSE, hidden_units=(settings.hidden_units,)),
             optimizer=OPTIMIZERS["nesterov"](),
             backend=backend,
             workdir=settings.workdir,
@@ -181,6 +187,7 @@ def main(settings):
             seed=5,
             steps_per_call=5,
             checkpoint_every="5steps",
+            keep_checkpoints=9,
         )
         trainer.fit(
             features,
