@@ -424,3 +424,25 @@ def test_intervals_know_the_noise_of_the_strain():
     assert held.min() >= 0.6
     # Without means over clear steps of the strain there are 6 such caveats, of 6 records.
     assert kinds.count("leaves the law in one place") <= 3
+
+
+@pytest.mark.parametrize(("modulus", "first"), [(205e3, 0.003), (400e3, 0.0012)])
+def test_a_modulus_that_no_elastic_point_bounds_is_taken_from_its_range_where_it_fits_there(
+    modulus, first
+):
+    """Voce's curve, noise of 1 MPa, and no point before yield: a steel's, and a tungsten's beyond the range."""
+    law = find_law("voce")
+    truth = np.array([[modulus, 350.0, 215.0, 10.6]])
+    strain = np.r_[first, np.linspace(0.004, 0.12, 40)]
+    noise = np.random.default_rng(2).normal(0.0, 1.0, len(strain))
+    stress = law.stress(strain[None], truth)[0] + noise
+    found = best_fit(law, strain, stress)
+    (low, high), usual = found.interval[0], law.identified[0].high
+    assert low < modulus < high and high > 2.0 * usual
+    if modulus < usual:
+        assert found.values[0] == pytest.approx(usual)
+    else:
+        assert min(found.values[0], low) > usual
+    np.testing.assert_allclose(found.values[1:], truth[0, 1:], rtol=0.03)
+    # The truth has this error, and no answer a clearly larger one.
+    assert found.rmse_mpa <= np.sqrt(np.mean(noise**2))
