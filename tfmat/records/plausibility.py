@@ -54,6 +54,8 @@ _EARLY = (0.004, 0.015)
 _STRONGEST_GUESS_MPA = 2300.0
 # Among metals with such low moduli, tin and lead are weaker, and magnesium and hot aluminium neck earlier: MPa, MPa, -.
 _SOFT_MPA, _STRONGER_THAN_TIN_MPA, _DUCTILE = 60e3, 60.0, 0.3
+# Concrete under compression: modulus and strength, MPa, and the strain at its maximum, where no metal necks.
+_CONCRETE_MODULUS_MPA, _CONCRETE_STRENGTH_MPA, _CONCRETE_PEAK = (10e3, 60e3), 150.0, 0.005
 RUBBER = "rubber"
 # An elastomer is told by what no unit changes, and by a modulus of a few MPa.
 _RUBBER_STRENGTH_OVER_MODULUS, _RUBBER_STRAIN, _RUBBER_MODULUS_MPA = 0.1, (0.3, 12.0), 20.0
@@ -87,6 +89,7 @@ def check_magnitude(curve: MeasuredTest, target: CurveTarget, raw: RawCurve) -> 
     return (
         _check_rubber(curve, raw)
         or (measured and _check_kind(curve, law, raw, measured, expectation))
+        or (measured and _check_concrete(curve, measured, expectation))
         or (measured and _check_material(curve, raw, measured, expectation))
         or ""
     )
@@ -181,6 +184,22 @@ def _check_kind(
     kind = "a law of shear for a tension test" if other is METAL else "a law of tension for shear"
     advice = _choose(other)
     curve.warnings.append(Caveat(kind, text, advice, blocks=True))
+    return f"{text}; {advice}"
+
+
+def _check_concrete(curve: MeasuredTest, measured: _Measured, expectation: Expectation) -> str:
+    """Compression of concrete in positive numbers: the load falls from a strain at which no metal necks."""
+    low, high = _CONCRETE_MODULUS_MPA
+    falls_early = curve.strain[-1] < _CONCRETE_PEAK and measured.end > 1.05 * curve.strain[-1]
+    is_concrete = low < measured.modulus < high and measured.strength < _CONCRETE_STRENGTH_MPA
+    if expectation is not METAL or not falls_early or not is_concrete:
+        return ""
+    text = (
+        f"its load falls from {_stress(measured.strength)} at strain {curve.strain[-1]:.2g} on, with a modulus of "
+        f"{_stress(measured.modulus)}: as concrete under compression, and no metal in tension"
+    )
+    advice = "if it is concrete, call the column compressive strain, or say --law=hognestad; else is a unit wrong?"
+    curve.warnings.append(Caveat("concrete?", text, advice, blocks=True))
     return f"{text}; {advice}"
 
 

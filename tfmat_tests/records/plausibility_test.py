@@ -48,6 +48,20 @@ def test_mistaken_units_of_steel(strain_factor, stress_factor, hint):
         assert any(hint in str(line) for line in curve.warnings)
 
 
+@pytest.mark.parametrize(("strength", "is_concrete"), [(30.0, True), (200.0, False)])
+def test_concrete_in_positive_numbers_is_told_and_not_another_unit_guessed(strength, is_concrete):
+    """The parabola of Hognestad, which falls by 15 % behind its maximum at a strain of 0.2 %."""
+    strain = np.linspace(0, 0.0035, 120)
+    share = strain / 0.002
+    load = strength * np.where(share < 1, 2 * share - share**2, 1.0 - 0.15 * (share - 1.0) / 0.9)
+    curve = clean(RawCurve("a", strain, load), TARGETS["voce"])
+    (caveat,) = [caveat for caveat in curve.warnings if caveat.kind == "concrete?"] or [None]
+    assert (caveat is not None) == is_concrete
+    if caveat:
+        assert caveat.blocks and "--law=hognestad" in caveat.advice
+        assert not any("ksi" in str(line) for line in curve.warnings)
+
+
 @pytest.mark.parametrize("law", ["voce", "hahn_tsai", "ramberg_osgood"])
 def test_curves_of_the_law_are_plausible(law):
     measure = None if law == "hahn_tsai" else "true"
