@@ -369,6 +369,12 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     trial (exit status 75); the same command goes on, also after a kill or a power failure: no trial
     that has ended is repeated. A search that has ended does nothing.
     """
+    if not flag_values.serve:
+        for flag in PAGE_FLAGS:
+            if flag_values[flag.name].present:
+                raise InputError(
+                    f"--{flag.name} is for a page that is served; add --status --serve"
+                )
     if flag_values.status:
         return _show_search(flag_values)
     if flag_values.serve:

@@ -57,12 +57,6 @@ class AroundFits:
             input_signature=[tf.TensorSpec(fit.output.shape, tf.float32)],
             autograph=False,
         )
-        # As a graph, which is what a training sees: rounding decides which points count as elastic.
-        self._spectra_of = tf.function(
-            fit.spectra_of,
-            input_signature=[tf.TensorSpec(fit.input.shape, tf.float32)],
-            autograph=False,
-        )
         self._columns = behind.output_shape[-1]
         self._kept: dict[bytes, Array] = {}
 
@@ -98,7 +92,7 @@ class AroundFits:
         # NumPy fits, and holds the interpreter: threads would wait for each other.
         starts = range(0, len(features), _TOGETHER)
         blocks = [np.asarray(features[i : i + _TOGETHER], np.float32) for i in starts]
-        given = [(block, self._spectra_of(tf.constant(block)).numpy()) for block in blocks]
+        given = [(block, self.fit.graph_of_spectra(tf.constant(block)).numpy()) for block in blocks]
         if (
             len(given) == 1
         ):  # at once: for a few records processes would take longer to prepare than to fit

@@ -365,6 +365,17 @@ class LawFit(keras.layers.Layer):
         there = 1.0 - ops.min(tests[:, :, 2], axis=1, keepdims=True)
         return ops.reshape(self._spectrum(tests) * there, (-1, num_tests * NUMBERS))
 
+    @functools.cached_property
+    def graph_of_spectra(self) -> Any:
+        """`spectra_of` as a graph, which is what a training sees: rounding decides which points count as elastic.
+
+        Made once: that takes longer than what it then computes for hundreds of records.
+        """
+        import tensorflow as tf
+
+        record = tf.TensorSpec(self.input.shape, tf.float32)
+        return tf.function(self.spectra_of, input_signature=[record], autograph=False)
+
     def fits(self, records: np.ndarray, spectra: np.ndarray) -> np.ndarray:
         """The same as `call`, by NumPy alone: records [n, points, channels] and their `spectra_of`."""
         settings, law, _ = self._known

@@ -261,10 +261,8 @@ def _seeing(
     from tfmat.identification.side_by_side import in_processes, one_thread_a_product
     from tfmat.networks.law_fit import LawFit
 
-    record = tf.TensorSpec([None, *features.shape[1:]])
     fit = front.layers[-1]
     if isinstance(fit, LawFit):
-        spectra = tf.function(fit.spectra_of, autograph=False).get_concrete_function(record)
         config = json.dumps(fit.get_config(), sort_keys=True)
 
         def fits(given: tuple[slice, np.ndarray]) -> np.ndarray:
@@ -275,7 +273,10 @@ def _seeing(
             found = [kept.read(key) for key in keys]
             missing = [place for place, one in enumerate(found) if one is None]
             given = [
-                (parts[place], np.asarray(spectra(tf.constant(features[parts[place]]))))
+                (
+                    parts[place],
+                    np.asarray(fit.graph_of_spectra(tf.constant(features[parts[place]]))),
+                )
                 for place in missing
             ]
             made = in_processes(fits, given) if alone else map(fits, given)
@@ -287,6 +288,7 @@ def _seeing(
         with one_thread_a_product():
             yield see
         return
+    record = tf.TensorSpec([None, *features.shape[1:]])
     graph = tf.function(front, autograph=False).get_concrete_function(record)
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         yield lambda parts: pool.map(

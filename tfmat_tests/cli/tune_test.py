@@ -20,6 +20,8 @@ from tfmat.cli.main import main
         (["--status"], "search.json does not exist"),
         (["--status", "--serve"], "search.json does not exist"),
         (["--serve"], "add --status"),
+        (["--status", "--port=8050"], "--port is for a page that is served; add --status --serve"),
+        (["--nobrowser"], "--browser is for a page that is served"),
         (["--gpus=1"], "add --launcher=slurm"),
     ],
 )

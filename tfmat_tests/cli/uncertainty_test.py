@@ -76,13 +76,13 @@ def test_a_tanh_curve_identified_as_hahn_tsai_says_so_by_name(curve, tmp_path, c
     assert "tanh_shear fits clearly better than hahn_tsai" in capsys.readouterr().out
 
 
-def test_the_eight_304l_curves_before_any_training(real_curves, tmp_path, monkeypatch, capsys):
+def test_304l_curves_before_any_training(real_curves, run_all, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    files = sorted(map(str, real_curves.glob("304L_astm_e8/*.dat")))
+    files = sorted(map(str, real_curves.glob("304L_astm_e8/*.dat")))[:: 1 if run_all else 3]
     flags = ["--law=swift", "--stress_unit=ksi", f"--json={tmp_path / 'out.json'}"]
     assert main(["identify", *files, *flags]) == 0
     results = json.loads((tmp_path / "out.json").read_text())
-    assert len(results) == 8
+    assert len(results) == (8 if run_all else 3)
     leaves = []
     for result in results:
         assert result["rmse_percent"] < 1.1
@@ -90,7 +90,7 @@ def test_the_eight_304l_curves_before_any_training(real_curves, tmp_path, monkey
         assert any("the specimen necks" in text for text in said)
         leaves.append(any("the curve leaves the law at" in text for text in said))
         assert not result["do_not_use"]
-    assert sum(leaves) >= 7
+    assert sum(leaves) >= len(results) - 1
     capsys.readouterr()
 
 

@@ -13,14 +13,13 @@ from tfmat.large_batch import sweeps
 from tfmat.large_batch.sweeps import read_rates, smooth
 from tfmat_tests.large_batch.conftest import SMALL
 
-pytestmark = pytest.mark.pictures
-
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
 
 
+@pytest.mark.pictures
 def test_a_sweep_has_a_row_a_run_and_repeats_none(sweep, capsys):
     folder, arguments = sweep
     table = pd.read_csv(folder / "batch_sweep.csv")
@@ -43,6 +42,7 @@ def test_a_sweep_has_a_row_a_run_and_repeats_none(sweep, capsys):
     assert (folder / "batch_sweep.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.pictures
 def test_noise_scale_of_a_run(sweep, capsys, tmp_path):
     run = shutil.copytree(sweep[0] / "epochs-batch-000100", tmp_path / "run")
     assert main(["noise_scale", f"--workdir={run}", "--small=10", "--big=200", "--groups=8"]) == 0
@@ -111,29 +111,30 @@ def test_a_range_test_of_a_posterior_stays_above_zero(tmp_path, data_dir, capsys
 
 def test_a_range_test_around_fits_begins_at_losses_of_thousands(tmp_path, data_dir, capsys):
     arguments = [
-        "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=300",
-        "--steps=20", "--low=1e-6", "--high=1e-4", "--config.law=voce", "--config.data.num_curves=400",
+        "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=60",
+        "--steps=20", "--low=1e-6", "--high=1e-4", "--config.law=voce", "--config.data.num_curves=80",
         "--config.model.representation=fit", "--config.model.uncertainty=flow", "--config.model.couplings=2",
     ]  # fmt: skip
     assert main(arguments) == 0
-    assert capsys.readouterr().err.count("prepared 300 records") == 1
-    losses = pd.read_csv(tmp_path / "batch-000300.csv").loss
+    assert capsys.readouterr().err.count("prepared 60 records") == 1
+    losses = pd.read_csv(tmp_path / "batch-000060.csv").loss
     assert len(losses) == 20 and (losses > 0).all() and np.isfinite(losses).all()
 
 
 def test_the_noise_scale_of_a_network_around_fits(tmp_path, data_dir, capsys):
     arguments = [
-        "train", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--config.data.num_curves=480",
-        "--config.train_for=7steps", "--config.model.representation=fit",
+        "train", *SMALL, "--noreport", f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--config.data.num_curves=80",
+        "--config.data.num_test=20", "--config.global_batch_size=10", "--config.train_for=6steps",
+        "--config.model.representation=fit",
     ]  # fmt: skip
     assert main(arguments) == 0
     capsys.readouterr()
     assert (
-        main(["noise_scale", f"--workdir={tmp_path}", "--small=5", "--big=40", "--groups=8"]) == 0
+        main(["noise_scale", f"--workdir={tmp_path}", "--small=2", "--big=10", "--groups=6"]) == 0
     )
-    assert "prepared 360 records" in capsys.readouterr().err
+    assert "prepared 60 records" in capsys.readouterr().err
     (point,) = json.loads((tmp_path / "noise_scale.json").read_text())["points"]
-    assert point["step"] == 7 and point["variance"] > 0
+    assert point["step"] == 6 and point["variance"] > 0
 
 
 def test_rates_of_a_loss_with_a_known_minimum():

@@ -16,9 +16,12 @@ SMALL = [
 
 @pytest.fixture(scope="session")
 def sweep(session_folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Its folder, and the arguments that made it; not to be written into but by the same arguments."""
+    """Its folder, and the arguments that made it; not to be written into but by the same arguments.
+
+    Nothing is painted; the same command again paints the sweep's picture.
+    """
     with alone(session_folder / "batch_sweep") as own, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(BLANK, "")
+        patch.setenv(BLANK, "1")
         folder = own / "sweep"
         arguments = [
             "batch_sweep", *SMALL, f"--workdir={folder}", f"--data_dir={own / 'data'}", "--batches=100,300",

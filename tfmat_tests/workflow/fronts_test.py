@@ -84,7 +84,7 @@ def test_a_network_around_fits_starts_where_they_end(
     """After forty steps over 300 curves means are nearly the best possible; the loss is that of the saved file."""
     config = _config(
         model__representation="fit", model__uncertainty="flow", train_for="40steps",
-        optimizer__learning_rate="1e-3", data__num_test="200",
+        optimizer__learning_rate="1e-3", data__num_test="80",
     )  # fmt: skip
     main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
