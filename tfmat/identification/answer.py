@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.special
@@ -470,6 +470,7 @@ class Identification:
       posterior: what the network's posterior of this curve became when it was corrected, or, without one, what was
         sampled about least squares, and its certificate; None where there is neither.
       ranking: the laws for the kind of test, the best first, where the law was chosen among them; else empty.
+      fitted: what least squares found; None of a network alone, and of the mean of specimens.
     """
 
     curve: MeasuredRecord
@@ -486,6 +487,7 @@ class Identification:
     posterior: Posterior | None = None
     shared_std: Array | None = None
     ranking: Sequence[Ranked] = ()
+    fitted: RecordFit | None = None
 
     def __repr__(self) -> str:
         return str(self._shown("line"))
@@ -1088,6 +1090,8 @@ def _values(
 # Records -> one recommended answer each, how sure it is, and what to be careful about.
 
 
+# Effort: how much is asked of least squares for an answer.
+Effort = Literal["rough", "alone", "compared"]
 # A test that the law misses by more than this (% of its largest response) while it meets the others is named.
 _ONE_TEST_PERCENT = 5.0
 # A parameter that changes the response by less than this share of the largest one is as good as zero.
@@ -1104,7 +1108,7 @@ def identify(
     least_squares: bool = True,
     samples: int = 0,
     correct: bool = True,
-    compare: bool = True,
+    effort: Effort = "compared",
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Identification]:
     """Identifies the parameters of materials, each by itself: an answer never depends on the other records.
@@ -1120,7 +1124,8 @@ def identify(
       least_squares: False leaves out everything that is not the network's.
       samples: to draw from the posterior of each record: a network's, or, where there is none, about least squares.
       correct: corrects a whole posterior with the law's likelihood; False leaves it as the network gives it.
-      compare: warns where another law fits clearly better; False where all of them are ranked.
+      effort: `rough` is enough to rank laws, see `completed`; `compared` also warns where another law fits clearly
+        better.
       progress: called with (done, total).
 
     Raises:
@@ -1139,9 +1144,9 @@ def identify(
         if law is None:
             assert network is not None and predicted is not None
             return _without_law(network, record, predicted, samples)
-        return _answer(
-            law, source, record, predicted, said, least_squares, samples, correct, compare
-        )
+        fitted = fit_record(law, record, roughly=effort == "rough") if least_squares else None
+        compare = effort == "compared"
+        return _answer(law, source, record, predicted, said, fitted, samples, correct, compare)
 
     # The network answers in this process, the law in all.
     given = (
@@ -1152,6 +1157,18 @@ def identify(
         for record in records
     )
     return all_in_processes(answered, given, len(records), progress)
+
+
+def completed(source: Sidecar, rough: Sequence[Identification]) -> list[Identification]:
+    """Rough answers by one law with intervals that follow the profiles; no search is repeated."""
+
+    def answered(answer: Identification) -> Identification:
+        law, record = answer.law, answer.curve
+        assert law is not None
+        fitted = fit_record(law, record, found=answer.fitted)
+        return _answer(law, source, record, None, [], fitted, 0, correct=True, compare=False)
+
+    return all_in_processes(answered, rough, len(rough))
 
 
 def network_of(
@@ -1233,14 +1250,13 @@ def _answer(
     record: MeasuredRecord,
     predicted: Predicted | None,
     said: list[Caveat],
-    least_squares: bool,
+    fitted: RecordFit | None,
     samples: int,
     correct: bool,
     compare: bool,
 ) -> Identification:
     """The answer for one record of a known law; `said`: caveats of what the network predicted."""
     assert source.law is not None
-    fitted = fit_record(law, record) if least_squares else None
     if len(law.identified) < len(source.law.identified):
         # It was trained without knowing the given parameters.
         predicted, said = None, []
@@ -1286,6 +1302,7 @@ def _answer(
         samples=posterior if samples else None,
         posterior=posterior,
         shared_std=shared_std,
+        fitted=fitted,
     )
 
 

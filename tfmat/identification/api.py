@@ -418,7 +418,7 @@ class Asked:
             least_squares=self.least_squares,
             samples=self.samples,
             correct=self.correct,
-            compare=chosen is None,
+            effort="compared" if chosen is None else "alone",
             progress=progress,
         )
         if chosen is None:

@@ -522,8 +522,8 @@ def _smooth(distance: Array) -> Array:
 # The baseline that a network is measured with.
 
 
-# Tests that leave a direction nearly open have long, bent valleys.
-_MOST_ITERATIONS, _MOST_ON_TESTS = 100, 200
+# _MOST_ITERATIONS: steps of a search; tests that leave a direction nearly open have long, bent valleys.
+_MOST_ITERATIONS = 200
 # Largest inflation of a variance by the other parameters; double precision resolves no more.
 _MOST_INFLATION = 1e12
 
@@ -616,6 +616,7 @@ def fit(
     zero: float = 0.0,
     elsewhere: Array | None = None,
     thinned: Residuals | None = None,
+    roughly: bool = False,
 ) -> LeastSquaresFit:
     """Least squares with Levenberg-Marquardt inside the law's ranges.
 
@@ -635,14 +636,14 @@ def fit(
         what else the curve allows where a law is far from linear in its labels. None is quick, and may miss some.
       thinned: for one record of a law that is slow to answer, fewer of its points, which weigh as much as all do.
         Profiles are followed on them, about the response of the fit in place of the measured one.
+      roughly: intervals from the slope at the fit alone.
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
     found = _minimum(residuals, start)
-    return _answer(
-        residuals, found, correlated, (compliance, strain_shift, zero), elsewhere, thinned
-    )
+    off_by = (compliance, strain_shift, zero)
+    return _answer(residuals, found, correlated, off_by, elsewhere, thinned, roughly)
 
 
 def minima_near(
@@ -654,12 +655,10 @@ def minima_near(
 
 
 def _minimum(residuals: Residuals, start: Array) -> Minimum:
-    on_tests = isinstance(residuals.strain, TestSet)
-    max_iterations = _MOST_ON_TESTS if on_tests else _MOST_ITERATIONS
-    found = minimise(residuals, start, max_iterations)
+    found = minimise(residuals, start, _MOST_ITERATIONS)
     unique = residuals.law.sorted_labels(found.labels)
     if unique is not found.labels:
-        found = minimise(residuals, unique, max_iterations)
+        found = minimise(residuals, unique, _MOST_ITERATIONS)
     return found
 
 
@@ -719,6 +718,7 @@ def _answer(
     off_by: tuple[float, float, float],
     elsewhere: Array | None,
     thinned: Residuals | None,
+    roughly: bool,
 ) -> LeastSquaresFit:
     law, labels = residuals.law, found.labels
     counted = residuals.weights > 0
@@ -734,8 +734,12 @@ def _answer(
     quantile = scipy.special.stdtrit(np.maximum(freedom, 1), 0.5 + COVERAGE / 2)
     half = quantile[:, None] * label_std
     rise = ((quantile * sigma)[:, None] * widening) ** 2
-    profiled = (residuals, found) if thinned is None else _noiseless(thinned, found)
-    interval_labels = profile_limits(*profiled, half, rise, elsewhere)
+    interval_labels: Array
+    if roughly:
+        interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * half[:, :, None], 0.0, 1.0)
+    else:
+        profiled = (residuals, found) if thinned is None else _noiseless(thinned, found)
+        interval_labels = profile_limits(*profiled, half, rise, elsewhere)
     shared_std = np.zeros_like(label_std)
     if any(off_by):
         added, shared = _by_errors(residuals, found, sigma, *off_by)
@@ -1286,21 +1290,30 @@ class BestFit:
 
 @dataclasses.dataclass(frozen=True)
 class RecordFit:
-    """The best fit to a record, and its rivals.
+    """The best fit to a record, and where else searches ended.
 
     Attributes:
       best: see `BestFit`: the global minimum, as far as many starts can tell.
-      rivals: labels [rivals, p] of other minima that fit nearly as well, on the scale of the law's ranges, the best
-        first; cost: half their sum of squares on the searched points, [rivals].
+      minima: labels [minima, p] on the scale of the widened law, the best first; cost: half their sum of squares on the
+        searched points, [minima].
+      percent: root mean square residual of the first of them over the largest response, all points alike, %. It is
+        what laws are ranked by: weights differ between laws.
       searched: the residuals that they belong to.
       record: the points that were fitted.
     """
 
     best: BestFit
-    rivals: Array
+    minima: Array
     cost: Array
+    percent: float
     searched: Residuals
     record: MeasuredRecord
+
+    @property
+    def rivals(self) -> Array:
+        """Minima that fit nearly as well, the best first, on the scale of the law's ranges: [rivals, p]."""
+        law, near = self.searched.law, self.cost <= _RIVAL * self.cost[0]
+        return law.to_labels(widened(law).from_labels(self.minima[near]))
 
 
 def residuals_of(law: Law, record: MeasuredRecord) -> Residuals:
@@ -1310,24 +1323,33 @@ def residuals_of(law: Law, record: MeasuredRecord) -> Residuals:
     return Residuals(law, record.driven, record.response[None], weights[None])
 
 
-def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
+def fit_record(
+    law: Law, record: MeasuredRecord, *, roughly: bool = False, found: RecordFit | None = None
+) -> RecordFit:
     """The parameters that fit all tests of a record best, as far as many starts can tell.
 
     Labels that fill the law's ranges evenly are compared first; the best start short searches, and the best distinct
     minima of those full ones. The place of a kink (first yield) between two points makes many local minima close by.
     So each parameter of the best one is moved through its range and searched for anew. All searches may leave the
     law's ranges (see `widened`).
+
+    Args:
+      roughly: the intervals are those of the slope at the best fit, where their profile takes long.
+      found: a rough fit of the same law to the same record, whose searches are not repeated.
     """
-    few, of_toe = _on_points(record, _SEARCHED_POINTS), record
+    few, whole = _on_points(record, _SEARCHED_POINTS), record
     record = record if record.curve is None else few
     searched = residuals_of(law, few)
     wide, slow = widened(law), _remembers(record)
     points = residuals_of(wide, record)
     # Far from the answer a law may overflow; such labels are not taken.
     with np.errstate(all="ignore"):
-        labels, cost = minima(searched, wide, _rounds(law, record))
-        order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
-        labels, cost = labels[order], cost[order]
+        if found is None:
+            labels, cost = minima(searched, wide, _rounds(law, record))
+            order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
+            labels, cost = labels[order], cost[order]
+        else:
+            labels, cost = found.minima, found.cost
         modulus = float(wide.identified_values(labels[:1])[0, 0]) if _has_modulus(law) else None
         fit_to = functools.partial(
             fit,
@@ -1337,22 +1359,25 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
             start=labels[:1],
             deviation=_deviation(wide, record, points, labels[:1]),
             correlated=True,
-            compliance=compliance_of(of_toe, modulus),
+            compliance=compliance_of(whole, modulus),
             strain_shift=0.0 if record.curve is None else record.curve.strain_error.shift,
             zero=ZERO,
             # Laws that remember are slow to answer.
             elsewhere=None if slow else elsewhere(labels, cost),
             thinned=thinned(record, points) if slow else None,
+            roughly=roughly,
         )
-        found = _with_open_ends(wide, points, fit_to())
+        best = _with_open_ends(wide, points, fit_to())
         if record.curve is not None and modulus is not None:
-            found = _without_its_one_elastic_point(wide, points, found, fit_to)
-            found = _modulus_in_range(law, wide, points, found)
-    near = cost <= _RIVAL * cost[0]
+            if not roughly:
+                best = _without_its_one_elastic_point(wide, points, best, fit_to)
+            best = _modulus_in_range(law, wide, points, best)
+        answer = wide.label_stress(whole.driven, labels[:1])
     return RecordFit(
-        best=within(law, wide, found),
-        rivals=law.to_labels(wide.from_labels(labels[near])),
-        cost=cost[near],
+        best=within(law, wide, best),
+        minima=labels,
+        cost=cost,
+        percent=rms_percent(errors_of_tests(whole, answer[0])[1]),
         searched=searched,
         record=record,
     )
@@ -1407,7 +1432,7 @@ def _without_its_one_elastic_point(
     without = _with_open_ends(
         wide,
         dataclasses.replace(points, weights=np.where(valid, points.weights, 0.0)),
-        fit_to(valid=valid[None]),
+        fit_to(valid=valid[None], elsewhere=None),
     )
     limits = found.interval_labels.copy()
     limits[..., 0] = np.minimum(limits[..., 0], without.interval_labels[..., 0])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfmat.errors import InputError, nearest
-from tfmat.identification.answer import Identification, identify
+from tfmat.identification.answer import Identification, completed, identify
 from tfmat.identification.least_squares import BETTER, EVIDENCE, comes_to_the_noise
 from tfmat.identification.networks import Sidecar, law_alone
 from tfmat.identification.results import Ranked
@@ -232,6 +232,7 @@ def rank(answers: Mapping[str, Sequence[Identification]]) -> list[Ranked]:
     }
     if not known:
         return []
+    percent = {law: np.array([_error_percent(a) for a in found]) for law, found in known.items()}
     points = np.array(
         [
             min(answer.curve.num_points for answer in each)
@@ -239,13 +240,12 @@ def rank(answers: Mapping[str, Sequence[Identification]]) -> list[Ranked]:
         ]
     )
 
-    def logarithm(found: Sequence[Identification]) -> np.ndarray:
+    def logarithm(law: str) -> np.ndarray:
         """The error's logarithm in each record, MPa; rounding ends it where a law leaves nothing."""
-        return np.log(
-            [max(float(a.rmse_percent or 0.0), 1e-9) / 100.0 * a.curve.largest_mpa for a in found]
-        )
+        largest = np.array([answer.curve.largest_mpa for answer in known[law]])
+        return np.log(np.maximum(percent[law], 1e-9) / 100.0 * largest)
 
-    errors = {law: float(points @ logarithm(found)) for law, found in known.items()}
+    errors = {law: float(points @ logarithm(law)) for law in known}
     evidence = {
         law: -2.0 * errors[law]
         - sum(
@@ -261,15 +261,19 @@ def rank(answers: Mapping[str, Sequence[Identification]]) -> list[Ranked]:
         Ranked(
             law=law,
             evidence=evidence[law] - evidence[first],
-            rmse_percent=float(
-                np.sqrt(np.mean([(a.rmse_percent or 0.0) ** 2 for a in known[law]]))
-            ),
+            rmse_percent=float(np.sqrt(np.mean(np.square(percent[law])))),
             near_tie=math.exp((errors[first] - errors[law]) / total) >= BETTER
             or evidence[first] - evidence[law] <= EVIDENCE,
             do_not_use=list(dict.fromkeys(why for a in known[law] for why in a.do_not_use)),
         )
         for law in order
     ]
+
+
+def _error_percent(answer: Identification) -> float:
+    """The least error of a law in a record, all points alike, %: an answer's own weighs points by its law's slopes."""
+    found = answer.rmse_percent or 0.0
+    return found if answer.fitted is None else min(found, answer.fitted.percent)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,7 +343,7 @@ def choose_law(
     def answered(job: tuple[str, MeasuredRecord]) -> Identification | InputError:
         law, record = job
         try:
-            return identify(sources[law], [record], fixed=known[law], compare=False)[0]
+            return identify(sources[law], [record], fixed=known[law], effort="rough")[0]
         except InputError as error:
             return error
 
@@ -378,11 +382,12 @@ def choose_law(
     if not ranking:
         raise errors[0]
     best = ranking[0].law
+    answers = completed(sources[best], found[best])
     return Chosen(
         best,
         kind,
         known[best],
         records[best],
-        [dataclasses.replace(answer, ranking=ranking) for answer in found[best]],
+        [dataclasses.replace(answer, ranking=ranking) for answer in answers],
         tuple(not_needed),
     )

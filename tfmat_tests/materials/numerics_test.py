@@ -7,7 +7,7 @@ import scipy.stats
 
 from tfmat.materials import find_law
 from tfmat.materials.law import History, TestSet
-from tfmat.materials.numerics import LogitResiduals, likely_modes, minimise
+from tfmat.materials.numerics import LogitResiduals, Residuals, likely_modes, minimise
 
 STRAIN = np.linspace(0.0, 0.04, 120)[None]
 
@@ -147,3 +147,24 @@ def test_a_law_that_overflows_has_its_prior_for_an_answer():
     assert np.isfinite(logits).all() and np.isfinite(covariance).all()
     assert left[1] > 1e9 and left[0] < 1e3
     np.testing.assert_array_equal(logits[1], 0.0)
+
+
+class _Rosenbrock:
+    """H. H. Rosenbrock's valley (Computer J. 3 (1960) 175-184), a thousand times as steep, with its end at (1, 1)."""
+
+    def label_stress(self, strain, labels):
+        x, y = (4.0 * labels - 2.0).T
+        return np.stack([1e4 * (y - x**2), 1.0 - x], axis=1)
+
+    def label_derivatives(self, strain, labels):
+        x = 4.0 * labels[:, 0] - 2.0
+        rows = np.array([[-2e4 * x, np.full_like(x, 1e4)], [-np.ones_like(x), np.zeros_like(x)]])
+        return 4.0 * np.moveaxis(rows, 2, 0)
+
+
+def test_a_bent_valley_is_followed_in_few_steps():
+    start = (np.array([[-1.2, 1.0], [0.5, -1.0]]) + 2.0) / 4.0
+    points = Residuals(_Rosenbrock(), np.zeros((2, 2)), np.zeros((2, 2)), np.ones((2, 2)))
+    found = minimise(points, start, 200)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.labels, 0.75, atol=1e-6)
