@@ -82,11 +82,12 @@ def plausibility_caveats(law: Law, parameters: Array, largest_mpa: float) -> lis
     found = check_answer(law, parameters, largest_mpa)
     if found is None:
         return []
+    kind, text, blocks = found
     advice = (
         "is the strain the crosshead's, a unit wrong, or hardly a point elastic? Give the modulus if it is known "
         "(--fix), or choose a law for this material"
     )
-    return [Caveat(*found, advice, blocks=True)]
+    return [Caveat(kind, text, advice, blocks)]
 
 
 def own_error_caveats(law: Law, noise_mpa: float, largest_mpa: float) -> list[Caveat]:

@@ -459,6 +459,9 @@ SHEAR = Expectation("a laminate in shear", (1.5e3, 10e3), (15.0, 300.0), (0.002,
 CONCRETE = Expectation("concrete", (10e3, 60e3), (5.0, 250.0), (0.001, 0.02), 0.003)
 # POSSIBLE: beyond the usual range by this factor a modulus is still possible, for a machine that gives way takes two.
 POSSIBLE = 2.25
+# RARE: moduli of no common metal at room temperature, MPa: between tin and aluminium, and between beryllium copper and
+# ductile iron (ASM Handbook, volumes 1 and 2). A steel's or an aluminium's with a third of the strain added is one.
+RARE = ((52e3, 64e3), (137e3, 160e3))
 # First parameter, measure of the strain, and whether the law is for compression: the material of the law.
 _BY_FIRST_PARAMETER = {
     ("E", "true", False): METAL,
@@ -478,8 +481,10 @@ def expectation_of(law: Law) -> Expectation | None:
     return expectation if low / 2 < stiffness < 2 * high and not law.compression else None
 
 
-def check_answer(law: Law, parameters: Array, largest_mpa: float) -> tuple[str, str] | None:
-    """The implausible part of an answer, and a sentence with its numbers; None where all of it is possible.
+def check_answer(law: Law, parameters: Array, largest_mpa: float) -> tuple[str, str, bool] | None:
+    """The implausible part of an answer, a sentence with its numbers, and whether no material is like that.
+
+    None where all of it is usual.
 
     A modulus and a strength may both be possible and yet belong to no one material: a strain that holds the machine's
     own gives a modulus that is too low for the strength.
@@ -499,12 +504,18 @@ def check_answer(law: Law, parameters: Array, largest_mpa: float) -> tuple[str, 
     said = f"its modulus, {modulus / 1e3:.3g} GPa,"
     if not low / POSSIBLE <= modulus <= high * POSSIBLE:
         usual = f"{low / 1e3:.3g} to {high / 1e3:.3g} GPa"
-        return "implausible modulus", f"{said} is far from the usual of {expectation.name}, {usual}"
+        return (
+            "implausible modulus",
+            f"{said} is far from the usual of {expectation.name}, {usual}",
+            True,
+        )
     ratio = largest_mpa / modulus
     if ratio > expectation.elastic_strain:
         most = f"for {expectation.name} at most {expectation.elastic_strain:g}"
         said += f" does not go with a stress of {largest_mpa:.4g} MPa: their ratio is {ratio:.2g}, {most}"
-        return "implausible modulus for the strength", said
+        return "implausible modulus for the strength", said, True
+    if expectation is METAL and any(low <= modulus <= high for low, high in RARE):
+        return "rare modulus", f"{said} is of hardly any metal at room temperature", False
     return None
 
 

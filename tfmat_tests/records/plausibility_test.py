@@ -284,7 +284,17 @@ def test_pairs_of_real_metals_are_plausible(metal):
 def test_pairs_of_no_metal_are_told(modulus, strength, kind):
     for name in METALS:
         found = check_answer(find_law(name), parameters(name, modulus), strength)
-        assert found is not None and found[0] == kind
+        assert found is not None and found[0] == kind and found[2]
+
+
+@pytest.mark.parametrize(
+    ("true", "is_told"), [(205e3, True), (193e3, True), (69e3, False), (114e3, False)]
+)
+def test_a_third_more_strain_makes_a_rare_modulus_of_a_steel(true, is_told):
+    """Three quarters of aluminium's modulus are tin's, of titanium's those of a brass: only steel's stand alone."""
+    found = check_answer(find_law("voce"), parameters("voce", 0.75 * true), 400.0)
+    assert (found is not None and found[0] == "rare modulus" and not found[2]) == is_told
+    assert check_answer(find_law("voce"), parameters("voce", true), 400.0) is None
 
 
 def test_a_given_modulus_is_not_judged():
