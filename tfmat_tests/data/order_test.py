@@ -156,6 +156,7 @@ def test_batches_pad_with_weight_zero() -> None:
     assert not indices[0, 25:].any() and not indices[1].any()
 
 
+@pytest.mark.large
 def test_an_epoch_is_ordered_about_as_fast_as_numpy_permutes_it() -> None:
     order = ExampleOrder(750_000, seed=0, shard_size=131_072)
 

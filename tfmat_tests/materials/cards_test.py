@@ -436,7 +436,9 @@ def test_a_law_that_is_not_stable_says_so_and_warns_near_the_tested_strain(teste
 STEPS = 200
 
 
-@pytest.mark.parametrize(("name", "strain"), [("norton", 0.001), ("perzyna", 0.01)])
+@pytest.mark.parametrize(
+    ("name", "strain"), [pytest.param("norton", 0.001, marks=pytest.mark.large), ("perzyna", 0.01)]
+)
 def test_one_element_in_calculix_relaxes_as_the_law_does(name, strain, tmp_path):
     need_calculix()
     ends = np.exp([strain, strain])
@@ -460,7 +462,11 @@ def test_the_lines_are_those_of_the_manuals():
 
 @pytest.mark.parametrize(
     ("name", "drag", "exponent"),
-    [("norton", 3000.0, 8.0), ("norton", 20000.0, 12.0), ("perzyna", 300.0, 10.0)],
+    [
+        ("norton", 3000.0, 8.0),
+        pytest.param("norton", 20000.0, 12.0, marks=pytest.mark.large),
+        pytest.param("perzyna", 300.0, 10.0, marks=pytest.mark.large),
+    ],
 )
 def test_constants_that_calculix_cannot_hold_are_in_gpa(name, drag, exponent, tmp_path):
     """It takes A below 1e-20 as 1e-20, and relaxes to a half or a hundredth of the stress without a word."""

@@ -132,6 +132,10 @@ EQUATIONS = {
 }
 
 
+# So many of a law's corners and random parameters are solved with 40 digits.
+_MOST_CASES = 80
+
+
 def _cases(law, random_points=30):
     """Parameters [cases, all] and strains [cases]: every corner of the ranges at several strains, then random ones."""
     count = len(law.parameters)
@@ -142,7 +146,9 @@ def _cases(law, random_points=30):
         [np.repeat(corners, len(strains), axis=0), generator.random((random_points, count))]
     )
     random_strains = law.max_strain[1] * generator.random(random_points) ** 2
-    return law.from_labels(labels), np.concatenate([np.tile(strains, len(corners)), random_strains])
+    every = np.concatenate([np.tile(strains, len(corners)), random_strains])
+    chosen = generator.permutation(len(every))[:_MOST_CASES]
+    return law.from_labels(labels[chosen]), every[chosen]
 
 
 def _published(name, strain, parameters):
@@ -184,7 +190,7 @@ def test_derivatives_agree_with_the_published_equation(name):
     """Central differences of the 40-digit solution, with a step so small that their error is nothing."""
     law = find_law(name)
     parameters, strains = _cases(law, random_points=10)
-    chosen = np.random.default_rng(3).permutation(len(strains))[:25]
+    chosen = np.random.default_rng(3).permutation(len(strains))[:6]
     parameters, strains = parameters[chosen], strains[chosen]
     derivatives = law.derivatives(strains[:, None], parameters)
     assert derivatives.shape == (len(strains), 1, len(law.parameters))
@@ -266,7 +272,7 @@ def test_swift_with_steep_and_with_convex_hardening():
 
 def test_powers_that_overflow_on_the_way_to_the_root():
     """E in GPa instead of MPa, and exponents far from any metal's: still the published equation's root."""
-    for name, parameters in (
+    cases = (
         ("swift", (69.0, 400.0, 0.01, 0.1)),
         ("swift", (70e3, 400.0, 0.01, 375.0)),
         ("swift", (70e3, 400.0, 0.01, 1e4)),
@@ -279,11 +285,11 @@ def test_powers_that_overflow_on_the_way_to_the_root():
         ("ludwik", (69.0, 250.0, 300.0, 0.3)),
         ("ludwik", (70e3, 250.0, 300.0, 0.01)),
         ("ludwik", (70e3, 250.0, 300.0, 1.5)),
-    ):
-        for strain in (0.02, 5.0):
-            expected = float(_published(name, strain, parameters))
-            stress = find_law(name).stress(np.array([[strain]]), np.array([parameters]))[0, 0]
-            assert stress == pytest.approx(expected, rel=1e-10), (name, parameters, strain)
+    )
+    for (name, parameters), strain in zip(cases, itertools.cycle((0.02, 5.0)), strict=False):
+        expected = float(_published(name, strain, parameters))
+        stress = find_law(name).stress(np.array([[strain]]), np.array([parameters]))[0, 0]
+        assert stress == pytest.approx(expected, rel=1e-10), (name, parameters, strain)
 
 
 @pytest.mark.parametrize("name", sorted(set(MONOTONIC_LAWS) - {"hognestad"}))

@@ -54,7 +54,7 @@ def test_half_the_square_of_the_prior_s_residual_is_the_logistic_distribution():
 @pytest.mark.parametrize(("name", "scale"), [("hahn_tsai", 1.0), ("voce", 20.0)])
 def test_a_mode_is_that_of_scipy_and_its_covariance_that_of_the_curvature(name, scale):
     law = find_law(name)
-    labels, residuals = _records(law, 5, noise=scale)
+    labels, residuals = _records(law, 3, noise=scale)
     spread = np.full(labels.shape[1], 0.1)
     logits, covariance, left = likely_modes(residuals, np.clip(labels + 0.05, 0.01, 0.99), spread)
 

@@ -69,7 +69,12 @@ def _integrated(history, values):
 @pytest.mark.parametrize(
     ("number", "usual", "largest"),
     # Relaxation, creep (its hold begins with a step of 100 s), tension, and a cycle with its two reversals.
-    [(0, 1e-5, 1e-3), (1, 3e-3, 3e-3), (2, 1e-5, 2e-4), (3, 1e-3, 2e-2)],
+    [
+        (0, 1e-5, 1e-3),
+        pytest.param(1, 3e-3, 3e-3, marks=pytest.mark.large),
+        pytest.param(2, 1e-5, 2e-4, marks=pytest.mark.large),
+        (3, 1e-3, 2e-2),
+    ],
 )
 def test_perzyna_is_its_equations_integrated(number, usual, largest):
     values = (160e3, 80.0, 60.0, 40.0, 150.0, 4.0)
@@ -133,7 +138,7 @@ def test_nothing_flows_below_the_yield_stress():
 def test_sensitivities_are_the_derivatives(law):
     """Against central differences of the response, away from the corners where flow begins or a start is 0."""
     parameters = law.from_labels(
-        np.random.default_rng(3).uniform(0.2, 0.8, (4, len(law.parameters)))
+        np.random.default_rng(3).uniform(0.2, 0.8, (2, len(law.parameters)))
     )
     for history in _programmes(60):
         found = law.sensitivities(history, parameters)
@@ -151,12 +156,12 @@ def test_sensitivities_are_the_derivatives(law):
 
 @pytest.mark.parametrize("law", [PERZYNA, NORTON])
 def test_every_draw_is_finite_and_does_not_depend_on_its_neighbours(law):
-    parameters = _draws(law, 1100)
+    parameters = _draws(law, 60)
     for history in _programmes(60):
         answer = law.respond(history, parameters)
         assert np.isfinite(answer).all()
         assert np.isfinite(law.sensitivities(history, parameters)).all()
-        for row in (0, 2047, 2199):
+        for row in (0, 59, 119):
             alone = law.respond(history, parameters[row : row + 1])[0]
             np.testing.assert_allclose(alone, answer[row], rtol=1e-9, atol=1e-12)
 
@@ -176,8 +181,8 @@ def test_whole_histories_give_what_going_from_point_to_point_gives(law):
     errors = []
     for history in _programmes(80):
         solver = law.solver(history)
-        labels = random.random((30, len(law.parameters)))
-        for move in (0.0, 0.02, 0.2, 1.0):
+        labels = random.random((8, len(law.parameters)))
+        for move in (0.0, 0.02, 1.0):
             labels = np.clip(labels + move * random.uniform(-1.0, 1.0, labels.shape), 0.0, 1.0)
             parameters = law.from_labels(labels)
             found, slopes = solver.expand(parameters)

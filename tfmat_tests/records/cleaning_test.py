@@ -538,10 +538,12 @@ def record(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return strain, stress
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize(
+    "block", [0, *(pytest.param(block, marks=pytest.mark.large) for block in range(1, 6))]
+)
 def test_any_record_is_a_finite_curve_or_one_line(block):
     answered, lines = 0, []
-    for seed in range(block * 600, (block + 1) * 600):
+    for seed in range(block * 400, (block + 1) * 400):
         random = np.random.default_rng(seed)
         with np.errstate(all="ignore"):
             strain, stress = record(random)
@@ -559,7 +561,7 @@ def test_any_record_is_a_finite_curve_or_one_line(block):
         answered += 1
         assert all(np.isfinite(values).all() for values in points)
     # About a sixth are curves, the others are refused.
-    assert answered > 60
+    assert answered > 40
     assert not [line for line in lines if "nan" in line or "\n" in line]
 
 

@@ -224,14 +224,14 @@ def test_a_machine_records_at_so_many_strains():
     )
 
 
-@pytest.mark.parametrize("spread", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("spread", [0.05, 1.0])
 @pytest.mark.parametrize("law", ["voce", "swift"])
 def test_the_knee_is_rounded_by_elements_that_yield_one_after_the_other(law, spread):
     """The overlay of elements by quadrature, at strains before, in and after the knee."""
     law = find_law(law)
     values = {"voce": (2e5, 300.0, 400.0, 20.0), "swift": (2e5, 900.0, 0.005, 0.2)}[law.name]
     parameters = np.array([values])
-    strain = np.geomspace(1e-4, 0.3, 40)
+    strain = np.geomspace(1e-4, 0.3, 16)
     found = rounded_stress(law.stress, strain[None], parameters, np.array([spread]))[0]
     shift = np.log(np.sinh(spread) / spread)
 

@@ -53,7 +53,7 @@ def test_the_strength_of_the_truth():
     assert tension(20_000, noise=0.0)[1].max() == pytest.approx(STRENGTH, abs=0.1)
 
 
-@pytest.mark.parametrize("points", [60, 150, 600])
+@pytest.mark.parametrize("points", [60, 600])
 @pytest.mark.parametrize("place", [0.0, 0.3, 0.97, 1.0])
 @pytest.mark.parametrize(
     ("axis", "wild"),
@@ -256,8 +256,9 @@ def test_a_strain_that_is_touched_and_comes_back_goes_on():
     assert end_of_measured_strain(strain, stress) is None
 
 
-@pytest.mark.parametrize("blank", ["", "-", "NaN", "n/a"])
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize(
+    ("blank", "separator"), [("", ","), ("", "\t"), ("-", ";"), ("NaN", ","), ("n/a", "\t")]
+)
 def test_blank_cells_at_the_end_of_a_file(tmp_path, blank, separator):
     strain, stress = tension()
     header = separator.join(("Engineering strain", "Engineering stress [MPa]"))
@@ -321,7 +322,7 @@ def test_rows_from_the_largest_strain_down_are_turned_round(noise):
 AT_LIMIT = "load at its limit"
 
 
-@pytest.mark.parametrize("points", [150, 600, 5000])
+@pytest.mark.parametrize("points", [150, 600])
 @pytest.mark.parametrize("cap", [350.0, 420.0])
 @pytest.mark.parametrize(("noise", "digits"), [(0.0, 3), (0.3, 3), (0.3, 1), (2.0, 2)])
 @pytest.mark.parametrize("end", [0.1765, 0.26])

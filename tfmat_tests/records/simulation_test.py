@@ -85,7 +85,11 @@ CYCLIC = {"law": "voce_chaboche_1", "num_points": 80, "noise_mpa": 0.0}
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, OF_CURVES | {"measured_points": (15, 60)}, CYCLIC | EVERY | {"measured_points": (20, 80)}],
+    [
+        {},
+        OF_CURVES | {"num_points": 40, "measured_points": (15, 60)},
+        CYCLIC | EVERY | {"num_points": 60, "measured_points": (20, 60)},
+    ],
 )
 def test_a_record_is_the_same_in_every_range(settings):
     simulator = Simulator(CurveSettings(**settings), 7)
