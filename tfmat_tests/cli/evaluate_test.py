@@ -97,7 +97,7 @@ def test_curves_that_depart_from_their_law_have_no_reference(workdir, tmp_path, 
     assert not (departing.folder / "bayes_risk.json").exists()
 
 
-def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, capsys):
+def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, refused):
     (tmp_path / "empty").mkdir()
     for arguments, message in (
         ([f"--workdir={tmp_path / 'none'}"], "holds no trained model"),
@@ -108,11 +108,7 @@ def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, capsys):
             "there is no folder",
         ),
     ):
-        assert main(["evaluate", *arguments]) == 2
-        captured = capsys.readouterr()
-        assert message in captured.err
-        assert len(captured.err.splitlines()) == 1
-        assert captured.out == ""
+        assert message in refused("evaluate", *arguments)
     assert not (workdir / "evaluation.json").exists()
     assert not (workdir / "figures").exists()
 

@@ -139,10 +139,8 @@ def test_tables(capsys):
         (["extra"], "takes no argument 'extra'"),
     ],
 )  # fmt: skip
-def test_refusals(arguments, message, capsys):
-    assert main(["layouts", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+def test_refusals(arguments, message, refused):
+    assert message in refused("layouts", *arguments)
 
 
 def test_stages_of_the_wide_network_by_hand(capsys):

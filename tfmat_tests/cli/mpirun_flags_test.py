@@ -37,10 +37,8 @@ def no_mpirun(tmp_path, monkeypatch):
         ([*TRAIN, "--ranks=2"], "mpirun cannot be started (No such file or directory); `tfmat doctor`"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_started_is_one_line(no_mpirun, capsys, arguments, message):
-    assert main(list(arguments)) == 2
-    said = capsys.readouterr()
-    assert message in said.err and said.err.count("\n") == 1 and said.out == ""
+def test_what_cannot_be_started_is_one_line(no_mpirun, refused, arguments, message):
+    assert message in refused(*arguments)
 
 
 def test_a_rank_starts_no_ranks(no_mpirun, capsys, monkeypatch):

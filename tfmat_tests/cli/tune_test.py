@@ -25,13 +25,8 @@ from tfmat.cli.main import main
         (["--gpus=1"], "add --launcher=slurm"),
     ],
 )
-def test_mistakes(arguments, message, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["tune", "--workdir=search", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("tfmat: ") and error.count("\n") == 1
-    assert message in error
-    assert list(tmp_path.iterdir()) == []
+def test_mistakes(arguments, message, refused):
+    assert message in refused("tune", "--workdir=search", *arguments)
 
 
 def test_the_job_of_a_search(tmp_path, capsys, monkeypatch):

@@ -1,30 +1,5 @@
-"""The test of a refusal."""
+"""The test of a refusal, which these tests share."""
 
-import pathlib
-from collections.abc import Callable
+from tfmat_tests.refused import refused
 
-import pytest
-
-from tfmat.cli.main import main
-from tfmat_tests.end_to_end.runs import listing
-
-Refuse = Callable[..., str]
-
-
-@pytest.fixture
-def refused(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Refuse:
-    """Calls `tfmat ARGUMENTS` in tmp_path, where it must refuse and change nothing; returns its one line."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> str:
-        before = listing(tmp_path)
-        assert main(list(map(str, arguments))) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("tfmat: ") and captured.err.count("\n") == 1, captured.err
-        assert listing(tmp_path) == before
-        return captured.err.removeprefix("tfmat: ").removesuffix("\n")
-
-    return call
+__all__ = ["refused"]

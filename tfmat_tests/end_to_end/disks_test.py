@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tfmat_tests.end_to_end.conftest import Refuse
 from tfmat_tests.end_to_end.runs import SMALL_RUN, status
 from tfmat_tests.processes import ForkServer
+from tfmat_tests.refused import Refuse
 
 # Its checkpoints take 2 MB.
 WIDE_RUN = (*SMALL_RUN, "--config.model.hidden_units=400,350")

@@ -11,9 +11,9 @@ import pytest
 from tfmat.cli.main import COMMANDS
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.records.simulation import CurveSettings
-from tfmat_tests.end_to_end.conftest import Refuse
-from tfmat_tests.end_to_end.runs import SMALL_RUN, listing
+from tfmat_tests.end_to_end.runs import SMALL_RUN
 from tfmat_tests.processes import ForkServer
+from tfmat_tests.refused import Refuse, listing
 
 
 @pytest.fixture(scope="module")

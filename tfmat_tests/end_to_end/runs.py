@@ -80,14 +80,6 @@ def leftovers(folder: pathlib.Path) -> list[str]:
     ]
 
 
-def listing(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Every path below a folder with time of change and size, to see whether anything was touched."""
-    return {
-        str(path.relative_to(folder)): (path.lstat().st_mtime_ns, path.lstat().st_size)
-        for path in sorted(folder.rglob("*"))
-    }
-
-
 def assert_as_if_never_stopped(folder: pathlib.Path, uninterrupted: pathlib.Path) -> None:
     """The run beside `folder`/data ended as the one in the folder `uninterrupted` did, and left nothing else."""
     run = folder / "run"

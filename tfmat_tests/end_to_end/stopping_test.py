@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tfmat.training.run_folder import RunFolder
-from tfmat_tests.end_to_end.conftest import Refuse
 from tfmat_tests.end_to_end.runs import (
     REASON,
     SMALL_RUN,
@@ -20,11 +19,11 @@ from tfmat_tests.end_to_end.runs import (
     assert_as_if_never_stopped,
     assert_same_weights,
     leftovers,
-    listing,
     metrics,
     status,
 )
 from tfmat_tests.processes import PATIENCE, Ended, ForkServer
+from tfmat_tests.refused import Refuse, listing
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A sweep of two batches as `tfmat batch_sweep` leaves it, for all tests of this folder."""
+"""A sweep of two batches as `tfmat batch_sweep` leaves it, and the test of a refusal, for all tests of this folder."""
 
 import pathlib
 
@@ -6,7 +6,10 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat_tests.pictures import BLANK
+from tfmat_tests.refused import refused
 from tfmat_tests.trained_run import alone
+
+__all__ = ["refused"]
 
 SMALL = [
     "--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=200", "--config.data.num_points=50",

@@ -207,8 +207,5 @@ def test_runs_below_the_limit_of_the_fit_are_told():
         (["--config.train_for=0.001epochs"], "train_for is '0.001epochs', less than one step"),
     ],
 )
-def test_mistakes_get_one_line(arguments, line, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["learning_curve", "--config=smoke", *arguments]) == 2
-    shown = capsys.readouterr().err
-    assert line in shown and shown.count("\n") == 1
+def test_mistakes_get_one_line(arguments, line, refused):
+    assert line in refused("learning_curve", "--config=smoke", *arguments)
