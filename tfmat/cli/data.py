@@ -643,7 +643,7 @@ def _tell_dataset(dataset: "PackedDataset", did: str) -> None:
     num_curves = dataset.num_train + dataset.num_validation
     names = ", ".join(f"{parameter.name} ({parameter.unit})" for parameter in dataset.parameters)
     size = size_text(dataset.features.nbytes + dataset.labels.nbytes)
-    num_shards = len(dataset.manifest["shards"])
+    num_shards = len(dataset.manifest.shards)
     print(f"data set  {dataset.folder}")
     print(
         f"curves    {num_curves:,} ({dataset.num_train:,} train, {dataset.num_validation:,} validate)",

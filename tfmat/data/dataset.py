@@ -22,7 +22,7 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, Literal, NotRequired, TypedDict
+from typing import IO, Any, Literal
 
 import numpy as np
 import psutil
@@ -57,32 +57,105 @@ CHANNELS = 3  # strain, stress, flag: what is there where the manifest says noth
 PIECE = 4096
 
 
-class _Source(TypedDict):
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file that curves were imported from, and the SHA-256 of its content."""
+
     path: str
     sha256: str
 
 
-class _Content(TypedDict):
-    """The keys of a manifest that are read."""
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
+
+@dataclasses.dataclass(kw_only=True)
+class Manifest:
+    """What a packed data set is, and the checksums of its shards: `manifest.json`.
+
+    Attributes:
+      id: 8 digits that stand for all that decides the rows.
+      created: when its writing began.
+      simulation_version, settings: of simulated curves; the settings as `CurveSettings.to_json` gives them.
+      source: the file that the curves were imported from.
+      num_curves: training and validation curves together.
+      parameters: the identified ones, in the order of the label columns.
+      input_scale: (largest strain, largest stress, 1, ...).
+      shards: the checksums of each shard's files; None where it is not written yet.
+      copies, laboratory: of imported curves that stand more than once, each with errors of its own.
+    """
+
+    format: int = FORMAT
+    id: str = ""
+    created: str = dataclasses.field(default_factory=_now)
+    numpy_version: str = np.__version__
+    simulation_version: int | None = None
+    law: str | None = None
+    settings: dict[str, Any] | None
+    source: Source | None
+    seed: int
     num_curves: int
     num_train: int
     num_validation: int
     num_test: int
     num_points: int
     shard_size: int
-    seed: int
-    parameters: list[Parameter]
-    num_channels: NotRequired[int]
-    input_scale: list[float]
+    num_channels: int = CHANNELS
+    parameters: tuple[Parameter, ...]
+    input_scale: tuple[float, ...]
     shards: list[dict[str, str] | None]
-    settings: dict[str, Any] | None
-    source: _Source | None
-    copies: NotRequired[int]
-    laboratory: NotRequired[dict[str, Any]]
-    law: NotRequired[str | None]
-    simulation_version: NotRequired[int | None]
-    id: NotRequired[str]
+    copies: int | None = None
+    laboratory: dict[str, Any] | None = None
+
+    @property
+    def layout(self) -> "Layout":
+        return Layout(
+            num_rows=self.num_curves + self.num_test,
+            num_points=self.num_points,
+            num_labels=len(self.parameters),
+            shard_size=self.shard_size,
+            num_channels=self.num_channels,
+        )
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes it, with the arrays' type and shapes, which other programs may want."""
+        content = dataclasses.asdict(self)
+        rows = self.layout.num_rows
+        content |= {
+            "dtype": "<f4",
+            "features_shape": [rows, self.num_points, self.num_channels],
+            "labels_shape": [rows, len(self.parameters)],
+        }
+        # Data sets of three channels, and curves that stand once, are written as ever.
+        if self.num_channels == CHANNELS:
+            del content["num_channels"]
+        if self.copies is None:
+            del content["copies"], content["laboratory"]
+        write_json(folder / MANIFEST, content)
+
+    def check(self) -> None:
+        """InputError where the entries, each of the right type, do not belong together."""
+        for name in ("num_points", "shard_size", "num_curves"):
+            if not 0 < getattr(self, name) < 2**48:
+                raise InputError(f"{name} is {getattr(self, name)}")
+        parts = [self.num_train, self.num_validation, self.num_test]
+        if min(parts) < 0 or parts[0] + parts[1] != self.num_curves:
+            raise InputError(f"num_train, num_validation and num_test are {parts}")
+        if len(self.shards) != self.layout.num_shards:
+            raise InputError(f"it lists {len(self.shards)} shards")
+        names = [parameter.name for parameter in self.parameters]
+        if not names or len(set(names)) < len(names):
+            raise InputError(f"parameters: {', '.join(names) or 'none'}")
+        for parameter in self.parameters:
+            low = 0.0 if parameter.scale == "log" else -math.inf
+            if not low < parameter.low < parameter.high:
+                raise InputError(
+                    f"parameters.{parameter.name}: {parameter.low} to {parameter.high}"
+                )
+        if not 3 <= self.num_channels <= 16:
+            raise InputError(f"num_channels is {self.num_channels}")
+        if len(self.input_scale) != self.num_channels or min(self.input_scale) <= 0:
+            raise InputError(f"input_scale is {list(self.input_scale)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,16 +167,6 @@ class Layout:
     num_labels: int
     shard_size: int
     num_channels: int = CHANNELS
-
-    @classmethod
-    def of(cls, manifest: Mapping[str, Any]) -> "Layout":
-        return cls(
-            num_rows=manifest["num_curves"] + manifest["num_test"],
-            num_points=manifest["num_points"],
-            num_labels=len(manifest["parameters"]),
-            shard_size=manifest["shard_size"],
-            num_channels=manifest.get("num_channels", CHANNELS),
-        )
 
     @property
     def num_shards(self) -> int:
@@ -130,7 +193,7 @@ class Layout:
         return folder / f"shard-{shard:05d}-of-{self.num_shards:05d}.{name}"
 
 
-def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
+def read_manifest(folder: pathlib.Path) -> Manifest:
     """Reads and checks `manifest.json`; InputError where it is missing, damaged, or from a newer tfmat."""
     path = folder / MANIFEST
     if not path.is_file():
@@ -138,12 +201,12 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
             f"{folder} holds no data set (there is no {MANIFEST}); make one with `tfmat generate`"
         )
     try:
-        manifest = read_json(path)
+        content = read_json(path)
     except InputError as error:
         if not isinstance(error.__cause__, ValueError):
             raise
         raise InputError(_damaged(path, "it is not valid JSON")) from error
-    version = manifest.get("format") if isinstance(manifest, dict) else None
+    version = content.get("format") if isinstance(content, dict) else None
     if not isinstance(version, int):
         raise InputError(_damaged(path, "it has no 'format'"))
     if version > FORMAT:
@@ -152,36 +215,12 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
             "upgrade tfmat, or generate the data set again in another folder"
         )
     try:
-        check_json(manifest, _Content, path)
-        _check_sense(manifest)
+        manifest: Manifest = check_json(content, Manifest, path)
+        manifest.check()
     except InputError as error:
         what = str(error).removeprefix(f"{path} is damaged: ")
         raise InputError(_damaged(path, what)) from error
     return manifest
-
-
-def _check_sense(manifest: dict[str, Any]) -> None:
-    """InputError where the entries, each of the right type, do not belong together."""
-    for name in ("num_points", "shard_size", "num_curves"):
-        if not 0 < manifest[name] < 2**48:
-            raise InputError(f"{name} is {manifest[name]}")
-    parts = [manifest[f"num_{part}"] for part in ("train", "validation", "test")]
-    if min(parts) < 0 or parts[0] + parts[1] != manifest["num_curves"]:
-        raise InputError(f"num_train, num_validation and num_test are {parts}")
-    if len(manifest["shards"]) != Layout.of(manifest).num_shards:
-        raise InputError(f"it lists {len(manifest['shards'])} shards")
-    names = [entry["name"] for entry in manifest["parameters"]]
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"parameters: {', '.join(names) or 'none'}")
-    for entry in manifest["parameters"]:
-        low = 0.0 if entry.get("scale") == "log" else -math.inf
-        if not low < entry["low"] < entry["high"]:
-            raise InputError(f"parameters.{entry['name']}: {entry['low']} to {entry['high']}")
-    channels = manifest.get("num_channels", CHANNELS)
-    if not 3 <= channels <= 16:
-        raise InputError(f"num_channels is {channels}")
-    if len(manifest["input_scale"]) != channels or min(manifest["input_scale"]) <= 0:
-        raise InputError(f"input_scale is {manifest['input_scale']}")
 
 
 def _damaged(path: pathlib.Path, what: str) -> str:
@@ -190,58 +229,10 @@ def _damaged(path: pathlib.Path, what: str) -> str:
     )
 
 
-def new_manifest(
-    *,
-    identity: str,
-    num_curves: int,
-    num_test: int,
-    num_points: int,
-    shard_size: int,
-    seed: int,
-    parameters: tuple[Parameter, ...],
-    input_scale: tuple[float, ...],
-    num_validation: int | None = None,
-) -> dict[str, Any]:
-    """The manifest of a data set of which nothing is written yet; law, settings and source are empty."""
-    num_rows = num_curves + num_test
-    if num_validation is None:
-        num_validation = num_curves // 4
-    return {
-        "format": FORMAT,
-        "id": identity,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "numpy_version": np.__version__,
-        "simulation_version": None,
-        "law": None,
-        "settings": None,
-        "source": None,
-        "seed": seed,
-        "num_curves": num_curves,
-        "num_train": num_curves - num_validation,
-        "num_validation": num_validation,
-        "num_test": num_test,
-        "num_points": num_points,
-        "shard_size": shard_size,
-        "dtype": "<f4",
-        "features_shape": [num_rows, num_points, len(input_scale)],
-        # Data sets of three channels are written as ever.
-        **({} if len(input_scale) == CHANNELS else {"num_channels": len(input_scale)}),
-        "labels_shape": [num_rows, len(parameters)],
-        "parameters": [dataclasses.asdict(parameter) for parameter in parameters],
-        "input_scale": list(input_scale),
-        "shards": [],
-    }
-
-
 def input_scale(features: NDArray[np.floating]) -> tuple[float, ...]:
     """(largest strain, largest stress, 1, ...) of some curves [curves, points, channels], never zero."""
     strain, stress = (float(np.abs(features[..., channel]).max()) or 1.0 for channel in (0, 1))
     return (strain, stress, *[1.0] * (features.shape[-1] - 2))
-
-
-def parameters_of(manifest: Mapping[str, Any]) -> tuple[Parameter, ...]:
-    """The identified parameters, in the order of the label columns."""
-    return tuple(check_json(manifest["parameters"], list[Parameter], MANIFEST))
 
 
 def settings_of(folder: pathlib.Path, content: dict[str, Any]) -> CurveSettings:
@@ -291,7 +282,7 @@ def combined_checksum(piece_checksums: Iterable[int]) -> str:
 
 
 def find_damage(
-    folder: pathlib.Path, manifest: Mapping[str, Any], num_threads: int, read: bool = True
+    folder: pathlib.Path, manifest: Manifest, num_threads: int, read: bool = True
 ) -> dict[int, str]:
     """Checks every shard against the manifest.
 
@@ -304,10 +295,10 @@ def find_damage(
     Returns:
       shard -> what is wrong with it, starting with the file's name; shards that are whole do not appear.
     """
-    layout = Layout.of(manifest)
+    layout = manifest.layout
 
     def check(shard: int) -> str | None:
-        return _shard_damage(folder, layout, shard, manifest["shards"][shard], read)
+        return _shard_damage(folder, layout, shard, manifest.shards[shard], read)
 
     with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
         answers = pool.map(check, range(layout.num_shards))
@@ -651,7 +642,7 @@ def _state(folder: pathlib.Path) -> State:
         manifest = read_manifest(folder)
     except InputError:
         return "unreadable"
-    if None in manifest["shards"]:
+    if None in manifest.shards:
         return "unfinished"
     return "damaged" if find_damage(folder, manifest, 1, read=False) else "complete"
 
@@ -728,7 +719,7 @@ Progress = Callable[[int, int], None]
 
 def write_dataset(
     folder: pathlib.Path,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     fill: Fill,
     *,
     progress: Progress | None = None,
@@ -741,7 +732,7 @@ def write_dataset(
 
     Args:
       folder: of this one data set.
-      manifest: of the data set; its `shards` are ignored where the folder already holds a manifest.
+      manifest: of the data set; its `shards` are ignored, and all of it where the folder holds one already.
       fill: gives the rows; must be a pure function and safe to call from several threads.
       progress: called with (rows done, rows in all), first with what was there already.
       num_threads: default: one for each processor.
@@ -750,7 +741,7 @@ def write_dataset(
       InputError: the folder holds another data set, there is not enough space, or a write is refused.
     """
     num_threads = num_threads or available_threads()
-    layout = Layout.of(manifest)
+    layout = manifest.layout
     if not (folder / MANIFEST).exists():
         # A billion curves are refused without looking at each of their shards.
         _check_space(folder, sum(layout.row_bytes(name) for name in ARRAYS) * layout.num_rows)
@@ -766,7 +757,7 @@ def write_dataset(
                 stale.unlink(missing_ok=True)
         current, damage = _compare(folder, manifest, num_threads, read=True)
         for shard, what in damage.items():
-            if current["shards"][shard] is not None:
+            if current.shards[shard] is not None:
                 _LOG.warning("%s: %s; making it again", folder, what)
         if damage:
             rows = sum(stop - start for start, stop in map(layout.rows, damage))
@@ -781,17 +772,18 @@ def write_dataset(
 
 
 def _compare(
-    folder: pathlib.Path, manifest: dict[str, Any], num_threads: int, read: bool
-) -> tuple[dict[str, Any], dict[int, str]]:
+    folder: pathlib.Path, manifest: Manifest, num_threads: int, read: bool
+) -> tuple[Manifest, dict[int, str]]:
     """The manifest that holds now, and which shards are missing or damaged."""
     if (folder / MANIFEST).exists():
         current = read_manifest(folder)
-        if current.get("id") != manifest["id"]:
+        if current.id != manifest.id:
             raise InputError(
                 f"{folder} holds another data set than the one asked for; choose another --data_dir"
             )
     else:
-        current = manifest | {"shards": [None] * Layout.of(manifest).num_shards}
+        unwritten: list[dict[str, str] | None] = [None] * manifest.layout.num_shards
+        current = dataclasses.replace(manifest, shards=unwritten)
     return current, find_damage(folder, current, num_threads, read)
 
 
@@ -821,17 +813,17 @@ def _check_space(folder: pathlib.Path, needed: int) -> None:
 
 def _write_shards(
     folder: pathlib.Path,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     shards: list[int],
     fill: Fill,
     num_threads: int,
     progress: Progress | None,
 ) -> None:
     """Writes `shards` and, after each, the manifest with its checksum."""
-    layout = Layout.of(manifest)
+    layout = manifest.layout
     for shard in shards:
-        manifest["shards"][shard] = None
-    write_json(folder / MANIFEST, manifest)
+        manifest.shards[shard] = None
+    manifest.write(folder)
     for shard in shards:
         for name in ARRAYS:
             layout.path(folder, name, shard).unlink(missing_ok=True)
@@ -849,8 +841,8 @@ def _write_shards(
         files[shard].write("labels", start, labels)
 
     def finish(shard: int) -> None:
-        manifest["shards"][shard] = files.pop(shard).finish()
-        write_json(folder / MANIFEST, manifest)
+        manifest.shards[shard] = files.pop(shard).finish()
+        manifest.write(folder)
 
     def abandon() -> None:
         for each in files.values():
@@ -945,7 +937,6 @@ _SCALE_CURVES = 1024  # curves that the input scale is taken from
 _LOOKED_AT = 64
 # _FAR: ratio of both at which the scale cannot be right. Own records may begin with small ones.
 _FAR = 1e4
-_COUNTS = ("num_train", "num_validation", "num_test", "shard_size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -959,24 +950,42 @@ class PackedDataset:
         other kinds see `RecordForm`. Mapped over all shards in one piece; see `map_shards` for handing it to TensorFlow
         without a copy.
       labels: [num_curves + num_test, identified parameters], float32, scaled to 0-1.
-      num_train, num_validation, num_test: rows come in this order.
-      shard_size: rows in a shard.
-      parameters: the identified parameters, in the order of the label columns.
       settings: what the curves were simulated with; None for imported curves that have no law.
-      input_scale: (largest strain, largest stress, 1, ...): features divided by it are about 0-1.
     """
 
     folder: pathlib.Path
-    manifest: dict[str, Any]
+    manifest: Manifest
     features: Floats
     labels: Floats
-    num_train: int
-    num_validation: int
-    num_test: int
-    shard_size: int
-    parameters: tuple[Parameter, ...]
     settings: CurveSettings | None
-    input_scale: tuple[float, ...]
+
+    @property
+    def num_train(self) -> int:
+        """Rows that train. They come first, then those that validate, then those that test."""
+        return self.manifest.num_train
+
+    @property
+    def num_validation(self) -> int:
+        return self.manifest.num_validation
+
+    @property
+    def num_test(self) -> int:
+        return self.manifest.num_test
+
+    @property
+    def shard_size(self) -> int:
+        """Rows in a shard."""
+        return self.manifest.shard_size
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The identified parameters, in the order of the label columns."""
+        return self.manifest.parameters
+
+    @property
+    def input_scale(self) -> tuple[float, ...]:
+        """(largest strain, largest stress, 1, ...): features divided by it are about 0-1."""
+        return self.manifest.input_scale
 
     @property
     def kept(self) -> Kept:
@@ -1029,24 +1038,21 @@ class PackedDataset:
 
     @classmethod
     def _mapped(
-        cls, folder: pathlib.Path, manifest: dict[str, Any], copy: pathlib.Path
+        cls, folder: pathlib.Path, manifest: Manifest, copy: pathlib.Path
     ) -> "PackedDataset":
-        layout = Layout.of(manifest)
+        layout = manifest.layout
 
         def array(name: str, shape: tuple[int, ...]) -> Floats:
             paths = [layout.path(copy, name, shard) for shard in range(layout.num_shards)]
             return map_shards(paths, layout.shard_bytes(name, 0)).reshape(shape)
 
-        settings = manifest["settings"]
+        settings = manifest.settings
         return cls(
             folder=folder,
             manifest=manifest,
             features=array("features", (layout.num_rows, layout.num_points, layout.num_channels)),
             labels=array("labels", (layout.num_rows, layout.num_labels)),
-            **{name: manifest[name] for name in _COUNTS},
-            parameters=parameters_of(manifest),
             settings=None if settings is None else settings_of(folder, settings),
-            input_scale=tuple(manifest["input_scale"]),
         )
 
 
@@ -1057,10 +1063,10 @@ def is_dataset(folder: str | pathlib.Path) -> bool:
 
 def is_complete(folder: str | pathlib.Path) -> bool:
     """Whether every shard of the data set in `folder` was written once; `PackedDataset.open` says if they still are."""
-    return is_dataset(folder) and None not in read_manifest(pathlib.Path(folder))["shards"]
+    return is_dataset(folder) and None not in read_manifest(pathlib.Path(folder)).shards
 
 
-def _local_copy(folder: pathlib.Path, manifest: dict[str, Any]) -> pathlib.Path:
+def _local_copy(folder: pathlib.Path, manifest: Manifest) -> pathlib.Path:
     """The same data set in TFMAT_LOCAL_DATA, or `folder` itself."""
     local = os.environ.get("TFMAT_LOCAL_DATA")
     copy = pathlib.Path(local or "") / folder.resolve().name
@@ -1132,15 +1138,15 @@ def repair_simulated(
     """Makes what is missing or damaged in the simulated data set in `folder`, from its own manifest."""
     folder = pathlib.Path(folder)
     manifest = read_manifest(folder)
-    version = manifest["simulation_version"]
+    version = manifest.simulation_version
     if version != SIMULATION_VERSION:
         raise InputError(
             f"{folder} was simulated by version {version} of the simulation and this tfmat has {SIMULATION_VERSION}; "
             "generate the data set again in another folder"
         )
-    settings = settings_of(folder, manifest["settings"] or {})
-    counts = (manifest["num_curves"], manifest["num_test"], manifest["shard_size"])
-    return _generate(folder, settings, manifest["seed"], *counts, progress, num_threads)
+    settings = settings_of(folder, manifest.settings or {})
+    counts = (manifest.num_curves, manifest.num_test, manifest.shard_size)
+    return _generate(folder, settings, manifest.seed, *counts, progress, num_threads)
 
 
 def _generate(
@@ -1168,21 +1174,26 @@ def _generate(
             simulator.fill(number, number + last - first, features[rows], labels[rows])
 
     first_curves = simulator.curves(0, first_block).features
-    manifest = new_manifest(
-        identity=_identity(settings, seed, num_curves, num_test, shard_size),
+    num_validation = num_curves // 4
+    scale = input_scale(first_curves)
+    manifest = Manifest(
+        id=_identity(settings, seed, num_curves, num_test, shard_size),
+        simulation_version=SIMULATION_VERSION,
+        law=settings.law,
+        settings=settings.to_json(),
+        source=None,
+        seed=seed,
         num_curves=num_curves,
+        num_train=num_curves - num_validation,
+        num_validation=num_validation,
         num_test=num_test,
         num_points=form.num_points,
         shard_size=shard_size,
-        seed=seed,
+        num_channels=len(scale),
         parameters=simulator.law.identified,
-        input_scale=input_scale(first_curves),
+        input_scale=scale,
+        shards=[],
     )
-    manifest |= {
-        "simulation_version": SIMULATION_VERSION,
-        "law": settings.law,
-        "settings": settings.to_json(),
-    }
     write_dataset(folder, manifest, fill, progress=progress, num_threads=num_threads)
     return PackedDataset.open(folder, verify=False)
 

@@ -16,11 +16,12 @@ from tfmat.data.dataset import (
     CHANNELS,
     SHARD_SIZE,
     Floats,
+    Manifest,
     PackedDataset,
     Progress,
+    Source,
     digest,
     input_scale,
-    new_manifest,
     plain_name,
     read_manifest,
     repair_simulated,
@@ -501,29 +502,29 @@ def repair_dataset(
     """
     folder = pathlib.Path(folder)
     manifest = read_manifest(folder)
-    if manifest["source"] is None:
+    if manifest.source is None:
         return repair_simulated(folder, progress, num_threads)
-    source = pathlib.Path(manifest["source"]["path"])
+    source = pathlib.Path(manifest.source.path)
     if not source.is_file():
         raise InputError(
             f"{folder} was made from {source}, which is not there any more; put it back and try again"
         )
-    if _sha256(source) != manifest["source"]["sha256"]:
+    if _sha256(source) != manifest.source.sha256:
         raise InputError(
             f"{source} has changed since {folder} was made from it; pack it anew with --from={source}"
         )
-    fixed = (manifest["settings"] or {}).get("fixed", {})
+    fixed = (manifest.settings or {}).get("fixed", {})
     copied = None
-    if "copies" in manifest:
-        copied = _Copied(manifest["copies"], Laboratory.of(manifest["laboratory"]))
+    if manifest.copies is not None:
+        copied = _Copied(manifest.copies, Laboratory.of(manifest.laboratory or {}))
     return _import(
         source,
         None,
         folder,
-        manifest["law"],
+        manifest.law,
         fixed,
         copied,
-        manifest["seed"],
+        manifest.seed,
         progress,
         num_threads,
     )
@@ -582,7 +583,7 @@ def _import(
         labels_out[:] = labels[of_row[start:stop]]
 
     if folder is None:
-        name = f"{plain_name(source.stem)}-{manifest['num_curves']}-{manifest['id']}"
+        name = f"{plain_name(source.stem)}-{manifest.num_curves}-{manifest.id}"
         folder = pathlib.Path(data_dir or ".") / name
     write_dataset(folder, manifest, fill, progress=progress, num_threads=num_threads)
     return PackedDataset.open(folder, verify=False)
@@ -615,31 +616,31 @@ def _manifest(
     counts: tuple[int, int, int],
     seed: int,
     scale: tuple[float, ...],
-) -> dict[str, Any]:
+) -> Manifest:
     content = _sha256(source)
     recorded = None if settings is None else settings.to_json()
     # Curves that are not copied are called as ever.
-    copies = {}
+    copies: dict[str, Any] = {}
     if copied is not None:
         copies = {"copies": copied.count, "laboratory": copied.laboratory.to_json()}
     num_train, num_validation, num_test = counts
-    manifest = new_manifest(
-        identity=digest({"content": content, "settings": recorded, "seed": seed, **copies}),
+    return Manifest(
+        id=digest({"content": content, "settings": recorded, "seed": seed, **copies}),
+        law=law,
+        settings=recorded,
+        source=Source(str(source.absolute()), content),
+        seed=seed,
         num_curves=num_train + num_validation,
+        num_train=num_train,
+        num_validation=num_validation,
         num_test=num_test,
         num_points=NUM_POINTS,
         shard_size=SHARD_SIZE,
-        seed=seed,
         parameters=curves.parameters,
         input_scale=scale,
-        num_validation=num_validation,
-    )
-    return manifest | {
+        shards=[],
         **copies,
-        "law": law,
-        "settings": recorded,
-        "source": {"path": str(source.absolute()), "sha256": content},
-    }
+    )
 
 
 def _sha256(path: pathlib.Path) -> str:

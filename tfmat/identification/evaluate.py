@@ -848,7 +848,7 @@ def measure(
         dataset.folder / BAYES_RISK,
         settings,
         features,
-        seed=dataset.manifest["seed"],
+        seed=dataset.manifest.seed,
         start=fitted.labels,
         truth=true,
         progress=progress,

@@ -339,7 +339,7 @@ def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunRe
         config={
             **settings.saved,
             "data_dir": str(dataset.folder.resolve()),
-            "data_id": dataset.manifest["id"],
+            "data_id": dataset.manifest.id,
         },
         workdir=workdir,
     )
@@ -808,7 +808,7 @@ def plan_job(
     num_train = dataset.num_train if dataset else num_curves - num_curves // 4
     _check_lengths(settings, curves_to_train(settings, num_train))
     # The data set's identity tells an edited law file, and another set of imported curves, apart.
-    identity = dataset.manifest["id"] if dataset else folder.name.rpartition("-")[2]
+    identity = dataset.manifest.id if dataset else folder.name.rpartition("-")[2]
     check_same_config(workdir, {**config.to_dict(), "data_id": identity})
     return job
 

@@ -1,6 +1,7 @@
 """Data sets on disk: the right rows, whole or absent, resumed, repaired, mapped without a copy."""
 
 import contextlib
+import dataclasses
 import gc
 import logging
 import mmap
@@ -70,7 +71,7 @@ def test_threads_change_nothing(tmp_path: pathlib.Path) -> None:
     one = generate(tmp_path / "one", num_threads=1)
     three = generate(tmp_path / "three", num_threads=3)
     assert shard_bytes(one.folder) == shard_bytes(three.folder)
-    assert one.manifest["shards"] == three.manifest["shards"]
+    assert one.manifest.shards == three.manifest.shards
 
 
 def test_curve_123456_is_the_same_in_every_set(tmp_path: pathlib.Path) -> None:
@@ -168,7 +169,10 @@ def test_a_scale_that_hides_the_curves_is_refused(tmp_path: pathlib.Path) -> Non
     for channel, value in ((0, 4.6e18), (1, 4.6e18), (1, 1e-9)):
         scale = list(dataset.input_scale)
         scale[channel] = value
-        write_json(dataset.folder / "manifest.json", {**dataset.manifest, "input_scale": scale})
+        write_json(
+            dataset.folder / "manifest.json",
+            read_json(dataset.folder / "manifest.json") | {"input_scale": scale},
+        )
         with pytest.raises(InputError, match="is damaged: input_scale is"):
             PackedDataset.open(dataset.folder)
 
@@ -355,7 +359,7 @@ def test_killed_and_started_again_is_byte_identical(tmp_path: pathlib.Path) -> N
     assert resumed.folder == folder and not _temporary(folder)
     straight = generate_dataset(CurveSettings(), data_dir=tmp_path / "straight", **arguments)  # type: ignore[arg-type]
     assert shard_bytes(folder) == shard_bytes(straight.folder)
-    same = [dataset.manifest | {"created": None} for dataset in (resumed, straight)]
+    same = [dataclasses.replace(dataset.manifest, created="") for dataset in (resumed, straight)]
     assert same[0] == same[1]
 
 

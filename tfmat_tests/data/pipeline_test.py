@@ -75,7 +75,7 @@ def test_memory_and_stream_over_mapped_shards(tmp_path: pathlib.Path) -> None:
     dataset = generate_dataset(
         settings, seed=0, num_curves=4000, num_test=100, data_dir=tmp_path, shard_size=1024
     )
-    assert len(dataset.manifest["shards"]) == 5
+    assert len(dataset.manifest.shards) == 5
     rows = slice(0, dataset.num_train)
     data = tuple(
         tf.experimental.dlpack.from_dlpack(array[rows].__dlpack__())
