@@ -495,10 +495,10 @@ ACTIVATIONS = (
 class _Section:
     """Keys of a config that belong together, as a value: each checked, and read where it is text.
 
-    What has been read already, such as a Duration, is taken as it is.
+    A value that has been read already, such as a Duration, stays.
     """
 
-    # Of the keys' names in a config, such as `data.`; empty where they stand at its top.
+    # The prefix of the keys' names in a config, such as `data.`; empty at its top.
     prefix: ClassVar[str] = ""
 
     def __post_init__(self) -> None:

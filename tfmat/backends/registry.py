@@ -291,7 +291,7 @@ def _of_powersgd(weights: Sequence[Any], workers: int, options: Parallelism) -> 
     return [whole + left, right] if right else [whole]
 
 
-# By the names of `--config.compression`.
+# Keys are the names of `--config.compression`.
 EXCHANGES = {
     "none": ExchangeKind("tfmat.backends.exchange:Exchange", lambda weights, *_: [_bytes(weights)]),
     "fp16": ExchangeKind(
@@ -534,7 +534,7 @@ def check_backend(name: str) -> None:
 
 
 def extras_of(asked: Asked, hook: str = "add_to") -> Iterator[Any]:
-    """What is called `hook` of the extras that are asked for and that the backend takes."""
+    """The functions `hook` of the extras that are asked for and that the backend takes."""
     for extra in EXTRAS:
         if extra.module and asked.backend in extra.backends and extra.is_asked(asked):
             found = getattr(importlib.import_module(extra.module), hook, None)

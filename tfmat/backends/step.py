@@ -1013,7 +1013,7 @@ class Step:
 
     @contextlib.contextmanager
     def _scope(self, weights: list[Any]) -> Iterator[None]:
-        """The model's layers have these weights in here: a loss may call them, as that of a density does."""
+        """The model's layers have these weights in here: a loss may call them, as a density does."""
         with Scope(zip(self.model.trainable_variables, weights, strict=True)) as scope:
             yield
         scope.check("a loss or metric")
@@ -1056,7 +1056,7 @@ class SharpnessAwareStep(Step):
     """Takes the gradient at w + ρ g / |g| and steps from w (SAM; Foret et al. 2021, arXiv:2010.01412, algorithm 1).
 
     g is the gradient of the global batch at w, summed over the workers too, so that their number changes nothing. Where
-    workers take steps by themselves (local steps), it is each one's own, as it is of their gradients. Both passes see
+    workers take steps by themselves (local steps), it is each one's own, like their gradients. Both passes see
     the same dropout masks. Losses and metrics are those at w, and so are the moving statistics, which move once.
     Regularisers are part of both gradients. A step costs two passes, and two sums over the workers.
     """

@@ -201,7 +201,7 @@ class Work:
         return rank({law: [answer] for law, answer in self.answers[name].items()})
 
     def best(self) -> list[Identification]:
-        """Of each curve the answer of the law that is best for all of them, so that they can be compared."""
+        """For each curve the answer of the law that is best for all of them, so that they can be compared."""
         each = list(self.answers.values())
         common = [law for law in self.laws if each and all(law in found for found in each)]
         ranking = rank({law: [found[law] for found in each] for law in common})

@@ -585,7 +585,7 @@ class Identification:
         return content
 
     def _tests(self) -> list[AnsweredTest]:
-        """What each test is, and how far the answer is from it."""
+        """Each test's kind, and how far the answer is from it."""
         tests = self.curve.tests
         errors = errors_of_tests(self.curve, self.stress_mpa[self.method])
         return [
@@ -746,7 +746,7 @@ class Identification:
         )
 
     def _drawn_tests(self, other: str | None) -> list[DrawnTest]:
-        """The measured points of each test, the recommended answer, and that of the other method."""
+        """The measured points of each test, the recommended answer, and the other method's."""
         tests, response = self.curve.tests, self.stress_mpa[self.method]
         errors = errors_of_tests(self.curve, response)[1]
         answers = self.curve.split(response)

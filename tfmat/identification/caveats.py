@@ -11,7 +11,7 @@ from tfmat.materials.rubber import RubberLaw, elongation
 from tfmat.records.programmes import check_answer
 from tfmat.records.record import Caveat, CurveTarget, MeasuredRecord, MeasuredTest
 
-# A network's answer this near to the end of its range (0-1) says little more than that the range ends there.
+# A network's answer this near to the end of its range (0-1) only says that the range ends there.
 EDGE = 0.005
 # Above this (% of the maximum stress) the law does not describe the curve, whatever its parameters mean.
 POOR_RMSE_PERCENT = 5.0

@@ -283,7 +283,7 @@ def covariance_of(information: Array) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which other law of the family fits a curve or tests clearly better than the own one. NumPy only.
+# The law of the family that fits a curve or tests clearly better than the own one. NumPy only.
 
 
 # Another law fits clearly better when its error is this share of the own law's or less, and the evidence exceeds this
@@ -411,7 +411,7 @@ def correlated_errors(jacobian: Array, residuals: Array) -> Correlated | None:
     tried = [one for alike in correlations(points) for one in alike]
     values = np.array([one.log_likelihood(basis, errors) for one in tried])
     inverse = np.linalg.inv(triangle)
-    # The first is that of independent errors.
+    # The first is for independent errors.
     best = values[1:].max()
     if best <= values[0] + _WORTH:
         # Neighbours inside a group may be alike all the same: its means know of that.

@@ -834,7 +834,7 @@ class UnknownErrors:
         known, identity = effects.T @ shapes, np.eye(effects.shape[1])
         whole, off = (1.0 / variances) @ np.square(turned[0]), turned[0] @ shapes
         # What is off is known in the unit of the response, not in that of the errors' size: this is their size at the
-        # best fit. What is off may be most of the residuals, so that it is found step by step.
+        # best fit. Misfit may be most of the residuals, so it is found step by step.
         explained: Array = np.zeros(len(variances))
         for _ in range(4):
             variance = np.maximum((whole - explained) / turned.shape[1], self._prior / _FREEDOM)

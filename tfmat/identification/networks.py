@@ -105,7 +105,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], names: Sequence[str]) -> "Calibration":
-        """What `to_json` wrote; KeyError, TypeError or ValueError where it is something else."""
+        """Reads what `to_json` wrote; KeyError, TypeError or ValueError where it is something else."""
         entries = [content["parameters"][name] for name in names]
         probabilities = np.array(content["probabilities"], np.float64)
         quantiles = np.array([entry["quantiles"] for entry in entries], np.float64)
@@ -175,7 +175,7 @@ class Spread:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Spread":
-        """What `to_json` wrote; KeyError, TypeError or ValueError where it is something else."""
+        """Reads what `to_json` wrote; KeyError, TypeError or ValueError where it is something else."""
         spread = cls(int(content["num_curves"]), float(content["value"]))
         if not 0.0 < spread.value < np.inf:
             raise ValueError("spread is no positive number")

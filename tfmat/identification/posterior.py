@@ -502,7 +502,7 @@ def _chains_of(samples: Posterior) -> NDArray[np.intp]:
 
 
 def _predicted(answer: Any, places: NDArray[np.intp]) -> dict[str, dict[str, Array]]:
-    """The measured response [points], and that of each draw with noise, [chains, draws, points]."""
+    """The measured response [points], and each draw's with noise, [chains, draws, points]."""
     record, law = answer.curve, answer.law
     residuals = record.split(record.response - answer.resimulated_mpa)
     noise = np.concatenate([np.full(len(of), np.sqrt(np.mean(of**2))) for of in residuals])

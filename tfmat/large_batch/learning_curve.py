@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------------------
 # Error = limit + A · examples^-α + B · parameters^-β: the fit, its intervals, and what it says of other sizes.
 #
-# The form is that of Hoffmann et al. 2022, Training compute-optimal large language models, arXiv:2203.15556, eq. (10).
+# The form is from Hoffmann et al. 2022, Training compute-optimal large language models, arXiv:2203.15556, eq. (10).
 
 
 Array = NDArray[np.floating]

@@ -29,11 +29,11 @@ from collections.abc import Iterator
 from typing import Any
 
 # --------------------------------------------------------------------------------------------------
-# What is changed in Horovod 0.28.1's source before it is built: one source and debugging left out, and one wait.
+# Changes to Horovod 0.28.1's source before it is built: one source and debugging left out, and one wait.
 # Each change names the text that it expects; where that is not there, nothing is built.
 
 
-# In place of the plain version; `tfmat` recognises by it that Horovod wakes when there is something to sum.
+# Replaces the plain version; `tfmat` recognises by it that Horovod wakes when there is something to sum.
 MARKED_VERSION = "0.28.1+wakes"
 
 # Horovod's thread sleeps for HOROVOD_CYCLE_TIME (1 ms) after each round in which it looks whether all ranks want
@@ -42,7 +42,7 @@ MARKED_VERSION = "0.28.1+wakes"
 _HEADER = "horovod/common/tensor_queue.h"
 _QUEUE = "horovod/common/tensor_queue.cc"
 CHANGES = {
-    # What a debugger would want of the library takes a fifth of the time of its building.
+    # Debugging symbols would take a fifth of the building time.
     "CMakeLists.txt": [
         (
             'string(REPLACE "-O2" "-O3" CMAKE_CXX_FLAGS_RELWITHDEBINFO',
@@ -173,7 +173,7 @@ DEFAULTS = {
     "HOROVOD_WITHOUT_PYTORCH": "1",
     "HOROVOD_WITHOUT_MXNET": "1",
 }
-# Those of Horovod's variables that say how to build it, not how to run it.
+# Horovod's variables that say how to build it, not how to run it.
 BUILD_SETTING = re.compile(
     r"HOROVOD_(WITH|WITHOUT|GPU|CUDA|ROCM|NCCL|NVTX|BUILD|ALLOW)(_.*)?|HOROVOD_(CPU_OPERATIONS|CMAKE)"
 )
@@ -258,7 +258,7 @@ def need(*commands: str) -> None:
 
 
 def lacking(commands: tuple[str, ...]) -> list[str]:
-    """Which of these are not on PATH; Debian's mpicxx is there before MPI's headers are."""
+    """Those that are not on PATH; Debian's mpicxx is there before MPI's headers are."""
     missing = [command for command in commands if not shutil.which(command)]
     if "mpicxx" in commands and not missing:
         include = ["mpicxx", "-E", "-include", "mpi.h", "-x", "c++", os.devnull]
@@ -340,7 +340,7 @@ def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 def install(folder: pathlib.Path, log: pathlib.Path) -> None:
     """Installs the wheels of `folder` into this environment, without an index."""
     wheel = next(folder.glob("horovod-*.whl"))
-    # By itself first: what a killed call left half installed would count as installed.
+    # First by itself: what a killed call left half installed would count as installed.
     run_pip(log, "install", "--no-index", "--no-deps", "--force-reinstall", str(wheel))
     run_pip(log, "install", "--no-index", "--find-links", str(folder), str(wheel))
 
@@ -370,7 +370,7 @@ def run_pip(
     errors: list[str] = []
     with log.open("a") as file:
         for line in progress(process.stdout) if show_progress else process.stdout:
-            # What follows are the tracebacks of setup.py and pip: the reason stands before them.
+            # The tracebacks of setup.py and pip follow: the reason stands before them.
             if line.strip() == "Traceback (most recent call last):":
                 break
             file.write(line)
@@ -402,7 +402,7 @@ def progress(lines: Iterator[str]) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What is there is used: the environment's own Horovod, or one of the Python below it.
+# An existing one is used: the environment's own Horovod, or one of the Python below it.
 
 
 PROBE = """
@@ -436,7 +436,7 @@ def provide(log: pathlib.Path) -> None:
 
 
 def importable(log: pathlib.Path | None = None) -> str:
-    """What this Python says of a Horovod that it can use, also one of PYTHONPATH's (a module's); "" without one."""
+    """This Python's word on a Horovod that it can use, also one of PYTHONPATH's (a module's); "" without one."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROBE], env=environment, capture_output=True, text=True

@@ -543,7 +543,7 @@ class Link:
 
 
 def _digest(key: bytes, number: int) -> hashlib.blake2b:
-    """Of a frame, before its first byte."""
+    """The hash of a frame, before its first byte."""
     return hashlib.blake2b(number.to_bytes(8), key=key, digest_size=_TAG)
 
 

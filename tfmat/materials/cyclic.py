@@ -256,7 +256,7 @@ class _ChabocheSpecimens:
 
     which falls and is convex, so that steps from x = 0 stay below the root; they are Halley's. Distances are taken anew
     from the backstresses in every run: Ck/γk may be a thousand times the stress, whose digits it would cost.
-    The state's arrays are [terms, specimens] and [specimens], those of a run [terms, points, specimens].
+    The state's arrays are [terms, specimens] and [specimens], a run's [terms, points, specimens].
     """
 
     def __init__(self, parameters: Array):

@@ -320,7 +320,7 @@ class SwiftVoce(ElasticPlasticLaw):
         )
 
 
-# _ENDLESS: MPa, in place of an infinite stress, so that a part without weight counts for nothing.
+# _ENDLESS: MPa, instead of an infinite stress, so that a part without weight counts for nothing.
 _ENDLESS = 1e300
 # The parts of the mixture.
 _SWIFT, _VOCE = Swift(), Voce()

@@ -76,7 +76,7 @@ class RubberLaw(HistoryLaw):
     strain_measure = "engineering"
     stress_measure = "engineering"
     # Below the engineering strength of most gums: sooner or later every draw of stiff terms passes it, and the record
-    # ends there, as the machine's would. What would come after grows like a power of the stretch, without bounds.
+    # ends there, as the machine's would. Beyond it the stress grows like a power of the stretch, without bounds.
     strength_mpa = (2.0, 20.0)
     noise_mpa = 0.02
     laboratory = RUBBER
@@ -439,8 +439,8 @@ class Ogden2(_OgdenLaw):
 
 
 class Ogden3(_OgdenLaw):
-    """Three terms. Treloar's tests: 0.348, 1.89; 4e-6, 8.45; 0.00554, -2.26. Meunier's: 0.322, 0.636; 0.0125, 7.15;
-    0.000301, -6.34.
+    """Three terms. Treloar's tests: (0.348, 1.89), (4e-6, 8.45), (0.00554, -2.26). Meunier's: (0.322, 0.636),
+    (0.0125, 7.15), (0.000301, -6.34).
     """
 
     name = "ogden_3"

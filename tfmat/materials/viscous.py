@@ -205,7 +205,7 @@ class Specimens:
         modulus, _, _, saturation, drag, exponent = self._columns
         path_by, plastic_by = self._derivatives
         growth, left = step.growth, step.left
-        # By the state and the parameters at fixed growth: the overstress f, and what the growth takes of it.
+        # Derivatives by state and parameters at fixed growth: the overstress f, and what the growth takes of it.
         over_by = -saturation * left * path_by
         if self._drives_strain:
             over_by -= step.sign * modulus * plastic_by

@@ -302,7 +302,7 @@ class Laboratory:
     (low, high) for every curve, and None leaves it out:
       noise_of_maximum: further noise in quadrature, standard deviation as a fraction of the curve's largest stress.
       noise_correlation: of the noise of neighbouring points, which is a first-order autoregression then.
-      measured_points: points that the machine records. Those of a curve go onto its points as a measured file's do.
+      measured_points: points that the machine records. A curve's go onto its points as a measured file's do.
         A test's stand in its record themselves, and the rest is padding.
       strain_offset: standard deviation of an error of the strain's zero, as seating and preload leave it; of tests that
         drive the strain.

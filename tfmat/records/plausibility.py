@@ -134,7 +134,7 @@ def _measure(curve: MeasuredTest, target: CurveTarget, raw: RawCurve) -> _Measur
 
 
 def is_rubber(raw: RawCurve) -> bool:
-    """Whether a curve is that of rubber or another elastomer."""
+    """Whether a curve is rubber's or another elastomer's."""
     return _rubber_modulus(raw) is not None
 
 

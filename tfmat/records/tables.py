@@ -738,7 +738,7 @@ class Frame:
         return self.stem
 
     def rows(self) -> list[Row]:
-        """As those of a sheet."""
+        """The rows as a sheet has them."""
         names = list(self.frame.columns)
         header: list[list[Cell]] = []
         if names and isinstance(names[0], tuple):

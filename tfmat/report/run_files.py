@@ -93,7 +93,7 @@ class LossesByPart(Struct):
     test: list[list[float]]
 
     def parts(self) -> dict[str, list[list[float]]]:
-        """By the names of the parts."""
+        """Keys are the names of the parts."""
         return {"train": self.train, "test": self.test}
 
 
@@ -225,7 +225,7 @@ class MetricsLine(Struct, kw_only=True):
 
 
 # --------------------------------------------------------------------------------------------------
-# What an evaluation leaves in a run's folder: its numbers, and the answers that they were computed from.
+# The files that an evaluation leaves in a run's folder: its numbers, and the answers that they were computed from.
 
 
 Array = NDArray[np.floating]
@@ -318,7 +318,7 @@ _MARKS = ("config.json", "status.json", "metrics.jsonl", "model.json", "evaluati
 _PICTURE, _TESTS = "example_picture.json", "example_tests.json"
 # Samples of the example's posterior.
 _POSTERIOR = "example_posterior.json"
-# What an answer of an older tfmat may lack.
+# Entries that an answer of an older tfmat may lack.
 _ABSENT: dict[str, Any] = {
     "curve": "", "law": None, "do_not_use": False, "reasons": [], "method": "network", "parameters": {},
     "rmse_percent": None, "rmse_percent_of": {}, "conditions": {}, "tensile": None, "assumed": [], "num_points": 0,

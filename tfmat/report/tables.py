@@ -490,7 +490,7 @@ def parameter_table(result: Answer, details: bool = False) -> Table:
 
 
 def verdict_of(place: int, ranked: Ranked) -> str:
-    """What is said of a law at this place of a ranking, 0 being the first."""
+    """The word on a law at this place of a ranking, 0 being the first."""
     if ranked.do_not_use:
         return "do not use"
     return "best" if place == 0 else "as good" if ranked.near_tie else ""
@@ -601,7 +601,7 @@ def _interval(ends: Sequence[float] | None) -> str:
 
 
 def _certificate(posterior: SampledPosterior) -> str:
-    """What is said of a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
+    """The words on a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
     said = [posterior.reason] if posterior.reason else []
     k, r_hat = posterior.pareto_k, posterior.r_hat
     if (k is not None or r_hat is not None) and not said:

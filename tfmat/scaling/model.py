@@ -480,7 +480,7 @@ class Fit:
         """[terms]: values as far off as the data allow, none negative."""
         known = self.errors > 0
         found = self.values.copy()
-        # By Cholesky, which is the same on every machine; a fixed term has no spread.
+        # Solved by Cholesky, which is the same on every machine; a fixed term has no spread.
         part = self.covariance[np.ix_(known, known)]
         root = np.linalg.cholesky(part * (1 + 1e-9 * np.eye(len(part))))
         found[known] += root @ random.standard_normal(len(part))

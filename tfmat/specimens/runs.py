@@ -75,7 +75,7 @@ async def run_program(*command: str, time_limit: float, **options: Any) -> int |
         os.close(theirs)
         os.close(ours)
         if members:
-            # Nobody has waited for the guard yet, so that its number is still that of the group.
+            # Nobody has waited for the guard yet, so its number is still the group's.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(members[0].pid, signal.SIGKILL)
         # Not awaited: a cancellation that comes now would leave them to nobody.

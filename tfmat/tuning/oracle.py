@@ -101,7 +101,7 @@ class Oracle:
             self._oracle.hyperband_iterations = search.iterations
 
     def suggest(self) -> TrialRecord | str:
-        """A new trial; IDLE where that depends on trials that still run; EXHAUSTED where there is none left."""
+        """A new trial, IDLE where that depends on trials that still run, or EXHAUSTED where there is none left."""
         # Small matrices: on cores that others use too, threads that wait for each other took 40 times longer than one.
         with threadpoolctl.threadpool_limits(1), _kept_state():
             trial = self._oracle.create_trial(f"trial {len(self._oracle.trials)}")
