@@ -768,14 +768,25 @@ class Backend(abc.ABC):
           WorkerLostError: they differ; names the steps between which they began to.
         """
 
-    def _report_differing(self, what: str, differing: list[int], step: int) -> None:
-        """WorkerLostError where some (`what`: `rank`, `device`) hold other numbers than the first."""
+    def _report_differing(self, what: str, differing: Mapping[int, list[str]], step: int) -> None:
+        """WorkerLostError where some (`what`: `rank`, `device`) hold other numbers than the first.
+
+        Args:
+          what: they are.
+          differing: number of each that does -> names of the variables.
+          step: of the run.
+        """
         if differing:
-            names = ", ".join(map(str, differing[:8])) + (" ..." if len(differing) > 8 else "")
+
+            def told(all_of_them: list[str], most: int) -> str:
+                more = len(all_of_them) - most
+                return ", ".join(all_of_them[:most]) + (f" and {more} more" if more > 0 else "")
+
+            variables = told(list(dict.fromkeys(itertools.chain(*differing.values()))), 3)
             raise WorkerLostError(
-                f"the weights of {what} {names} differ from those of {what} 0; they began to between step "
-                f"{self._last_compared} and step {step}. Start the same command again to go on from the last "
-                "checkpoint; where it happens again, a worker computes or communicates wrongly"
+                f"the weights of {what} {told(list(map(str, differing)), 8)} differ from those of {what} 0; they began "
+                f"to between step {self._last_compared} and step {step}, in {variables}. Start the same command again "
+                "to go on from the last checkpoint; where it happens again, a worker computes or communicates wrongly"
             )
         self._last_compared = step
 

@@ -134,7 +134,7 @@ class MeshTensors:
             parts = self._local_parts(variable.shape, spec)
             for device, part, shard in zip(found, parts, _shards(variable), strict=True):
                 array = np.ascontiguousarray(shard)
-                device[f"{name} {part}"] = hashlib.blake2b(array.data, digest_size=16).hexdigest()
+                device[f"{name}\n{part}"] = hashlib.blake2b(array.data, digest_size=16).hexdigest()
         return found
 
     def _wait(self) -> None:
@@ -185,14 +185,18 @@ def drawn_whole(relayout: Callable[[Any, Spec], Any]) -> Iterator[None]:
             setattr(gen_stateless_random_ops_v2, name, draw)
 
 
-def differing_devices(devices: Sequence[Digests]) -> list[int]:
-    """The devices that hold a part with other numbers than the first device that holds it."""
+def differing_devices(devices: Sequence[Digests]) -> dict[int, list[str]]:
+    """Names of the variables of which a device holds a part with other numbers than the first device that holds it."""
     first: Digests = {}
-    return [
-        number
+    found = {
+        number: [
+            part.partition("\n")[0]
+            for part, digest in device.items()
+            if first.setdefault(part, digest) != digest
+        ]
         for number, device in enumerate(devices)
-        if any(first.setdefault(part, digest) != digest for part, digest in device.items())
-    ]
+    }
+    return {number: names for number, names in found.items() if names}
 
 
 def _shards(variable: Any) -> list[np.ndarray]:
@@ -593,6 +597,7 @@ class DTensorBackend(Backend):
         named = {f"metric '{name}'": metric for name, metric in metrics.items()}
         self._functions = {"the loss": loss, **named}
         self._plain = State.variables_of(model, optimizer)
+        self._paths = State.paths_of(model, optimizer)
         options = self.options
         self.plan = make_plan(
             weights_of(model), self.mesh_shape, options.layouts, options.zero_stage
@@ -706,7 +711,7 @@ class DTensorBackend(Backend):
         self.collectives.announce("comparing weights", step)
         variables, specs = self._variables.named(), self._specs.named()
         held = self._tensors.digests_here(
-            (name, variables[name], specs[name]) for name in variables
+            (self._paths[name], variable, specs[name]) for name, variable in variables.items()
         )
         devices = [device for process in self.collectives.gather(held) for device in process]
         self._report_differing("device", differing_devices(devices), step)

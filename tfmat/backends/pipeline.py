@@ -978,16 +978,9 @@ class PipelineBackend(SingleBackend):
             )
         return columns
 
-    def check_replicas(self, step: int) -> None:
-        """See Backend.check_replicas: processes of the same stage."""
-        if self.world_size == 1:
-            return
-        self.collectives.announce("comparing weights", step)
-        digests = self.collectives.gather(self._replica.digest())
-        differing = [
-            rank for peers in self._peers for rank in peers if digests[rank] != digests[peers[0]]
-        ]
-        self._report_differing("rank", sorted(differing), step)
+    def _alike(self) -> Sequence[Sequence[int]]:
+        """See SingleBackend: processes of the same stage."""
+        return self._peers
 
     def read(self) -> Arrays:
         """See Backend.read; the whole state on rank 0 only, on other ranks their stage's."""

@@ -85,6 +85,7 @@ class Replica:
         division: SlotDivision | None = None,
     ):
         self.variables = State.variables_of(model, optimizer)
+        self._paths = State.paths_of(model, optimizer)
         self.kept = [tf.Variable(each.initial, trainable=False) for each in kept]
         self._kept, self._collectives = kept, collectives
         self._local_statistics = _local_statistics(model)
@@ -113,13 +114,15 @@ class Replica:
             if name not in self._own_slots and name not in self._divided:
                 yield name, variable
 
-    def digest(self) -> str:
-        """A hash of `common`, of which one array is in memory at a time."""
-        digest = hashlib.blake2b(digest_size=16)
-        for _, variable in self._common():
+    def digests(self) -> dict[str, str]:
+        """Hashes of `common` by name, as people know it; one array is in memory at a time."""
+        found = {}
+        for name, variable in self._common():
+            digest = hashlib.blake2b(digest_size=16)
             for array in variable.blocks() if hasattr(variable, "blocks") else [variable.numpy()]:
                 digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+            found[self._paths.get(name, name)] = digest.hexdigest()
+        return found
 
     def read(self) -> Arrays:
         """See Backend.read; every worker calls it. Slots that are divided are whole on rank 0 alone."""
@@ -212,6 +215,11 @@ class Replica:
             return mine
         total: np.ndarray = saved.sum(axis=0)
         return total / workers
+
+
+def hash_of(digests: Mapping[str, str]) -> str:
+    """One of all of them."""
+    return hashlib.blake2b("".join(digests.values()).encode(), digest_size=16).hexdigest()
 
 
 def _mean(stacked: np.ndarray) -> np.ndarray:
@@ -383,9 +391,28 @@ class SingleBackend(Backend):
         if self.world_size == 1:
             return
         self.collectives.announce("comparing weights", step)
-        digests = self.collectives.gather(self._replica.digest())
-        differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
-        self._report_differing("rank", differing, step)
+        mine = self._replica.digests()
+        # Hashes of all variables only where something differs.
+        wholes = self.collectives.gather(hash_of(mine))
+        differing = {
+            rank: group[0]
+            for group in self._alike()
+            for rank in group
+            if wholes[rank] != wholes[group[0]]
+        }
+        every = self.collectives.gather(mine) if differing else []
+        self._report_differing(
+            "rank",
+            {
+                rank: [name for name in every[first] if every[rank].get(name) != every[first][name]]
+                for rank, first in sorted(differing.items())
+            },
+            step,
+        )
+
+    def _alike(self) -> Sequence[Sequence[int]]:
+        """Groups of ranks that hold the same state."""
+        return [range(self.world_size)]
 
     def read(self) -> Arrays:
         return self._replica.read()

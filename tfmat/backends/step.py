@@ -50,6 +50,13 @@ class State(NamedTuple):
             [variable.value for variable in optimizer.variables],
         )
 
+    @classmethod
+    def paths_of(cls, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, str]:
+        """Names as of `named` -> these with the path of the variable, for people."""
+        parts = model.trainable_variables, model.non_trainable_variables, optimizer.variables
+        paths = cls(*([variable.path for variable in part] for part in parts)).named()
+        return {name: f"{name} ({path})" for name, path in paths.items()}
+
     def named(self) -> dict[str, Any]:
         """Everything by its name in files: `weights/0`, ..., `slots/0`, ..."""
         return {

@@ -4,6 +4,8 @@ Their order in the list: what restores state when training begins, then Broadcas
 MetricAverageCallback, the learning rate's, and then what reads the logs.
 """
 
+import queue
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +19,7 @@ from horovod.tensorflow.mpi_ops import join
 from tfmat.errors import InputError
 from tfmat.horovod.collectives import broadcast_variables
 from tfmat.horovod.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
+from tfmat.horovod.reduction import GradientReduction
 from tfmat.networks.factory import plain_normalizations
 
 __all__ = [
@@ -25,6 +28,9 @@ __all__ = [
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
 ]
+
+# _PATIENCE: seconds in which all ranks stop within an epoch, where one did; as long as a slow callback may take.
+_PATIENCE = 60.0
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -173,8 +179,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if not 0 <= self.root_rank < horovod.size():
             raise InputError(f"root_rank is {self.root_rank}, but there are {horovod.size()} ranks")
         self._check_lengths()
-        if self.params.get("steps") is None and horovod.size() > 1:
-            self._have_rows_sent_whole()
+        if horovod.size() > 1:
+            self._prepare_reductions()
         self._synchronized = False
         if self.model.jit_compile:
             warnings.warn(
@@ -199,16 +205,35 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """InputError where ranks had different numbers of batches, which Keras may not know before, or one stopped."""
         if horovod.size() == 1:
             return
-        # Others that still reduce gradients get zeros from this rank. TensorFlow 2.21 calls an operation without
-        # inputs only once, and keeps its result; a new function is called.
-        tf.function(join, autograph=False)()
-        every = horovod.allgather_object(self._batches, name="batches")
+        every = self._numbers_of_batches(epoch)
         if len(set(every)) > 1:
             raise InputError(
                 f"the ranks had different numbers of batches ({', '.join(map(str, every))}, from rank 0) in epoch "
                 f"{epoch + 1}; give each of them as many, such as by repeat() and fit(steps_per_epoch=), and the same "
                 "callbacks"
             )
+
+    def _numbers_of_batches(self, epoch: int) -> list[int]:
+        """Of the epoch, from all ranks, those that are still in it among them."""
+        early = self._batches < (self.params.get("steps") or 0)
+        if not early or not any(each.gathers for each in self._reductions()):
+            # Others that still reduce gradients get zeros from this rank. TensorFlow 2.21 calls an operation without
+            # inputs only once, and keeps its result: a new function is called. Traced here, it brings no warnings.
+            tf.function(join, autograph=False).get_concrete_function()()
+            found: list[int] = horovod.allgather_object(self._batches, name="batches")
+            return found
+        # Others that still gather rows would wait for this rank's for ever, unless all have stopped alike.
+        every = _within(_PATIENCE, lambda: horovod.allgather_object(self._batches, name="batches"))
+        if every is None:
+            raise InputError(
+                f"rank {horovod.rank()} stopped after {self._batches} batches of epoch {epoch + 1}, and others did not "
+                f"within {_PATIENCE:g} s; give every rank the same callbacks"
+            )
+        return list(every)
+
+    def _reductions(self) -> list[GradientReduction]:
+        optimizers = [self.model.optimizer, *_other_optimizers(self.model)]
+        return [each._reduction for each in optimizers if hasattr(each, "_reduction")]
 
     def on_train_end(self, logs: Any = None) -> None:
         """InputError where another rank goes on."""
@@ -231,14 +256,27 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                     "rank the same callbacks (ReduceLROnPlateau, and MetricAverageCallback before it)"
                 )
 
-    def _have_rows_sent_whole(self) -> None:
-        """Where one rank may end an epoch before the others: Horovod's join adds zeros to sums, and gathers no rows."""
-        changed = False
-        for optimizer in [self.model.optimizer, *_other_optimizers(self.model)]:
-            reduction = getattr(optimizer, "_reduction", None)
-            if reduction and not reduction.sparse_as_dense:
-                reduction.sparse_as_dense = changed = True
-        if changed:
+    def _prepare_reductions(self) -> None:
+        """Has rows of embeddings sent whole where Keras does not know the number of batches.
+
+        One rank may then end an epoch before the others. Horovod's join adds zeros to sums, and gathers no rows.
+
+        Raises:
+          InputError: ranks have other optimizers, and would wait for each other's sums.
+        """
+        reductions = self._reductions()
+        mine = [reduction.name for reduction in reductions]
+        every = horovod.allgather_object(mine, name="optimizers")
+        for rank, theirs in enumerate(every):
+            if theirs != every[0]:
+                raise InputError(
+                    f"rank {rank} reduces the gradients of {_listed(theirs)}, but rank 0 those of {_listed(every[0])}; "
+                    "compile the same model with the same optimizer on every rank"
+                )
+        rows = [reduction for reduction in reductions if not reduction.sparse_as_dense]
+        if rows and self.params.get("steps") is None:
+            for reduction in rows:
+                reduction.sparse_as_dense = True
             self.model.make_train_function(force=True)
 
     def _build_first(self, train_function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -291,6 +329,27 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                     "some would wait for the others forever; give fit the same epochs= and steps_per_epoch= everywhere"
                 )
         self._batches = 0
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "no optimizer"
+
+
+def _within(seconds: float, function: Callable[[], Any]) -> Any:
+    """What the function returns; None where it fails, or takes longer, and then it is left alone."""
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            found.put(function())
+        except tf.errors.OpError:
+            found.put(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return found.get(timeout=seconds)
+    except queue.Empty:
+        return None
 
 
 def _other_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:

@@ -1,6 +1,5 @@
 """DistributedOptimizer: a Keras 3 optimizer whose gradients are reduced over the ranks before it uses them."""
 
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,8 +12,6 @@ from tfmat.errors import InputError
 from tfmat.horovod.collectives import require_init
 from tfmat.horovod.reduction import GradientReduction
 
-# In the order of wrapping, the same on every rank; Keras's names also count optimizers that one rank makes alone.
-_number = itertools.count()
 # End of the name of an optimizer that adds gradients of several batches up: all that a saved model tells of that.
 _SUMS = "_of_summed_gradients"
 
@@ -121,7 +118,7 @@ def DistributedOptimizer(  # noqa: N802
     if not accumulates and optimizer.name.endswith(_SUMS):  # saved so
         passes, sums = optimizer.gradient_accumulation_steps, True
     reduction = GradientReduction(
-        name=f"{name or f'Distributed{type(optimizer).__name__}'}.{next(_number)}",
+        name=name or f"Distributed{type(optimizer).__name__}",
         op=op,
         compression=compression,
         predivide_factor=gradient_predivide_factor,

@@ -1,7 +1,9 @@
 """The reduction of a step's gradients: one flat buffer, one collective, for each type of number."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import horovod.tensorflow as horovod
@@ -11,6 +13,8 @@ from tfmat.backends.exchange import reduce_flat, without_repeated_rows
 
 # A tf.Tensor, a tf.IndexedSlices (of an embedding), or None (of a variable that the loss does not depend on).
 Gradient = Any
+# Name and process set of reductions -> counts them.
+_counts: dict[tuple[str, int], Iterator[int]] = {}
 
 
 @dataclasses.dataclass
@@ -18,7 +22,7 @@ class GradientReduction:
     """Sums or averages gradients over the ranks.
 
     Attributes:
-      name: of the operations; the same on every rank, and of no other reduction that may run at the same time.
+      name: of the optimizer, the same on every rank; see `operations`.
       op: Horovod's Average or Sum.
       compression: Horovod's Compression.none or Compression.fp16, for dense gradients.
       predivide_factor: divides before the sum and multiplies after it (for half precision).
@@ -28,6 +32,7 @@ class GradientReduction:
       device_sparse: the same for gradients of embeddings.
       process_set: the ranks that take part.
       calls: how often a reduction was computed or traced.
+      gathers: whether rows of an embedding were among the gradients, which all ranks gather together.
     """
 
     name: str
@@ -40,6 +45,18 @@ class GradientReduction:
     device_sparse: str
     process_set: Any
     calls: int = 0
+    gathers: bool = False
+
+    @functools.cached_property
+    def operations(self) -> str:
+        """The beginning of the names of its operations, which no other reduction has that may run at the same time.
+
+        Reductions of one name are counted in the order of their first use, so that an optimizer that one rank makes
+        and never uses leaves the names alike; and by process set, in which others do not take part.
+        """
+        among = self.process_set.process_set_id
+        number = _counts.setdefault((self.name, among), itertools.count())
+        return f"{self.name}.{among}.{next(number)}"
 
     def __call__(self, gradients: Sequence[Gradient]) -> list[Gradient]:
         """Returns the reduced gradients, in the same order; None stays None."""
@@ -53,7 +70,7 @@ class GradientReduction:
         places = []
         for i, gradient in enumerate(reduced):
             if isinstance(gradient, tf.IndexedSlices):
-                reduced[i] = self._reduce_rows(gradient, f"{self.name}.rows.{i}")
+                reduced[i] = self._reduce_rows(gradient, f"{self.operations}.rows.{i}")
             elif gradient is not None:
                 places.append(i)
         dense = reduce_flat([reduced[i] for i in places], self._reduce_dense)
@@ -64,22 +81,30 @@ class GradientReduction:
     def _reduce_dense(self, flat: tf.Tensor) -> tf.Tensor:
         total = horovod.allreduce(
             flat,
-            name=f"{self.name}.{flat.dtype.name}",
+            name=f"{self.operations}.{flat.dtype.name}",
             op=self.op,
             device_dense=self.device_dense,
             prescale_factor=1.0 / self.predivide_factor,
             postscale_factor=self.predivide_factor,
             compression=self.compression,
             process_set=self.process_set,
+            # Keras's scope has the optimizer's name, and counts those that one rank makes alone.
+            ignore_name_scope=True,
         )
         # After the collective, and not as its factor: in half precision it would overflow.
         return self._scale(total, self.factor)
 
     def _reduce_rows(self, gradient: tf.IndexedSlices, name: str) -> tf.IndexedSlices:
         """Gathers the rows that any rank used; a row that several used comes once, with its sum."""
+        self.gathers = True
         with tf.device(self.device_sparse or None):
             rows, values = (
-                horovod.allgather(part, name=f"{name}.{what}", process_set=self.process_set)
+                horovod.allgather(
+                    part,
+                    name=f"{name}.{what}",
+                    process_set=self.process_set,
+                    ignore_name_scope=True,
+                )
                 for what, part in (("indices", gradient.indices), ("values", gradient.values))
             )
         total = without_repeated_rows(tf.IndexedSlices(values, rows, gradient.dense_shape))

@@ -209,6 +209,11 @@ def check_lengths_are_compared(folder):
     callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
     with pytest.raises(InputError, match=r"batches an epoch \(2, 3"):
         fit(model, make_data(count), 10, [callback])
+    # So do ranks with other optimizers, which have as many variables.
+    optimizer = keras.optimizers.Lion() if hvd.rank() else keras.optimizers.SGD(0.1, momentum=0.9)
+    model.compile(hvd.DistributedOptimizer(optimizer), loss="mse")
+    with pytest.raises(InputError, match="rank 1 reduces the gradients of DistributedLion, but"):
+        fit(model, make_data(20), 10, [callback])
 
 
 def check_jit_compile_is_switched_off(folder):

@@ -106,6 +106,44 @@ def test_example_of_the_documentation(tmp_path):
     assert model.optimizer.iterations == 4 * 50
 
 
+STOPS_ALONE = """
+from tfmat_tests import lean_keras
+from tfmat.launch.runtime import prepare_tensorflow
+prepare_tensorflow(processors=1)
+import keras
+import numpy as np
+import tfmat.horovod as hvd
+from tfmat.errors import InputError
+hvd.init()
+hvd.callbacks._PATIENCE = 3.0
+
+def stop(batch, logs):
+    model.stop_training = hvd.rank() == 0 and batch == 1
+
+words = keras.Input((2,), dtype="int32")
+answer = keras.layers.Dense(1)(keras.layers.Flatten()(keras.layers.Embedding(7, 3)(words)))
+model = keras.Model(words, answer)
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+callbacks = [
+    hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+    keras.callbacks.LambdaCallback(on_train_batch_end=stop),
+]
+try:
+    model.fit(np.ones((9, 2)), np.ones((9, 1)), batch_size=3, verbose=0, callbacks=callbacks)
+except InputError as error:
+    print(error, flush=True)
+    raise
+"""
+
+
+def test_a_stop_within_an_epoch_of_an_embedding():
+    """Horovod's join takes no part in the gathering of rows, for which the others wait."""
+    ended = mpirun(2, "-c", STOPS_ALONE)
+    assert ended.returncode != 0
+    (line,) = (line for line in ended.stdout.splitlines() if line.startswith("rank"))
+    assert "rank 0 stopped after 2 batches of epoch 1, and others did not within 3 s; give" in line
+
+
 def test_without_horovod_the_import_says_how_to_get_it():
     program = "import sys; sys.modules['horovod'] = None; import tfmat.horovod"
     ended = subprocess.run(

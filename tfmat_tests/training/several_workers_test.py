@@ -229,7 +229,10 @@ def test_a_skipped_reduction_is_found_within_an_epoch(two_ranks):
     folder, ended = two_ranks
     assert ended.returncode == 4, ended.stderr
     assert "the weights of rank 1 differ from those of rank 0" in ended.stderr
-    assert "between step 10 and step 20" in ended.stderr
+    assert (
+        "between step 10 and step 20, in weights/0 (curve_to_parameters/hidden/kernel), "
+        in ended.stderr
+    )
     assert not (folder / "skipped/checkpoints/step-0000000020.npz").exists()
 
 
