@@ -24,6 +24,10 @@ from tfmat.materials.numerics import bisected, in_blocks
 # Convergence is quadratic: after a step of this relative size the error is below rounding.
 _TOLERANCE = 1e-10
 _MOST_STEPS = 100
+# _LOGARITHMIC_STEPS: Newton's steps of logarithms; those that lead to the root have done so by then.
+_LOGARITHMIC_STEPS = 12
+# _ROUNDING: difference of two stresses, as a share of them, that is as good as none.
+_ROUNDING = 2e-15
 # _STEEP: a slope of hardening, as a multiple of Young's modulus, that no metal has but right at first yield.
 _STEEP = 1e6
 
@@ -106,20 +110,13 @@ class ElasticPlasticLaw(Law):
         total_strain = np.maximum(strain, yield_strain)
         tolerance = _TOLERANCE * total_strain
 
-        def by_halving(wanted: NDArray[np.bool_]) -> Array:
+        def alone(wanted: NDArray[np.bool_]) -> Array:
             """The plastic strain with the roots of the wanted points in it, each solved as a curve of its own."""
             rows = wanted.nonzero()[0]
-            stiffness, columns, total = (
-                modulus[rows],
-                others[:, rows],
-                total_strain[wanted][:, None],
-            )
-
-            def is_above(tried: Array) -> NDArray[np.bool_]:
-                return self.hardening(tried, columns)[0] > stiffness * (total - tried)
-
             found = plastic_strain.copy()
-            found[wanted] = bisected(is_above, total - yield_strain[rows])[:, 0]
+            found[wanted] = self._steep_root(
+                modulus[rows], others[:, rows], total_strain[wanted][:, None], first_yield[rows]
+            )[:, 0]
             return found
 
         for _ in range(_MOST_STEPS):
@@ -136,16 +133,49 @@ class ElasticPlasticLaw(Law):
             if converged.all():
                 break
         else:
-            plastic_strain = by_halving(~converged)
+            plastic_strain = alone(~converged)
         flow_stress, slope = self.hardening(plastic_strain, others)
         # A step that ends at an infinite slope, as a power has it at zero, leads away from there no more. So steep a
         # curve tells the stress less well than the elastic strain does.
         steep = (slope > _STEEP * modulus) & ~elastic
         if steep.any():
-            plastic_strain = by_halving(steep)
+            plastic_strain = alone(steep)
             flow_stress, slope = self.hardening(plastic_strain, others)
             flow_stress = np.where(steep, modulus * (total_strain - plastic_strain), flow_stress)
         return np.where(elastic, modulus * strain, flow_stress), slope, plastic_strain, elastic
+
+    def _steep_root(
+        self, modulus: Array, columns: Array, total: Array, first_yield: Array
+    ) -> Array:
+        """The plastic strain where the curve is steep or a power overflows, of single points [points, 1].
+
+        Newton's steps are of logarithms, since hardening begins as a power: log(H − H(0)) = log(E (ε − p) − H(0)).
+        Points that a few of them do not bring to the root are left to bisection.
+        """
+        beyond = total - first_yield / modulus
+        tried, ended = 0.5 * beyond, np.zeros(beyond.shape, np.bool_)
+        for _ in range(_LOGARITHMIC_STEPS):
+            flow_stress, slope = self.hardening(tried, columns)
+            elastic, gain, left = (
+                modulus * (total - tried),
+                flow_stress - first_yield,
+                beyond - tried,
+            )
+            ended = np.abs(flow_stress - elastic) <= _ROUNDING * elastic
+            if ended.all():
+                return tried
+            distance = np.log(gain / (modulus * left))
+            following = tried * np.exp(-distance / (tried * slope / gain + tried / left))
+            inside = (following > 0.0) & (following < beyond) & ~ended
+            tried = np.where(inside, following, tried)
+        rest = ~ended[:, 0]
+        stiffness, others, strain = modulus[rest], columns[:, rest], total[rest]
+
+        def is_above(tried: Array) -> NDArray[np.bool_]:
+            return self.hardening(tried, others)[0] > stiffness * (strain - tried)
+
+        tried[rest] = bisected(is_above, beyond[rest])
+        return tried
 
 
 class Voce(ElasticPlasticLaw):
