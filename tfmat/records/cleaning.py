@@ -588,20 +588,20 @@ def keep(curve: MeasuredTest, kept: np.ndarray, step: str, bore: bool = False) -
         curve.steps.append(f"{step} ({dropped} point{'s' if dropped > 1 else ''} dropped)")
 
 
-def check_numbers(curve: MeasuredTest) -> None:
-    """Raises InputError for numbers that no unit makes a strain or a stress; takes far smaller ones for zero.
+def _within_numbers(raw: RawCurve) -> RawCurve:
+    """The test with far smaller numbers as zero; InputError for numbers that no unit makes a strain or a stress.
 
     Beyond, squares and quotients would leave what a computer can hold.
     """
-    for name in ("strain", "stress_mpa"):
-        values = getattr(curve, name)
+    found = {}
+    for axis, values in (("strain", raw.strain), ("stress", raw.stress_mpa)):
         size = float(np.nanmax(np.abs(values), initial=0.0))
         if not size <= _LARGEST:
-            axis = name.partition("_")[0]
             raise InputError(
                 f"its {axis} goes to {size:.3g}, which no unit makes a {axis}; is --{axis}_column right?"
             )
-        setattr(curve, name, np.where(np.abs(values) < _SMALLEST, 0.0, values))
+        found[axis] = np.where(np.abs(values) < _SMALLEST, 0.0, values)
+    return dataclasses.replace(raw, strain=found["strain"], stress_mpa=found["stress"])
 
 
 def turn_negative(curve: MeasuredTest) -> None:
@@ -1028,7 +1028,8 @@ def cut_at_maximum_load(curve: MeasuredTest, measures: tuple[str, str]) -> None:
         last = index_of_maximum_load(curve.strain, load, running_mean(load))
     else:
         last = index_of_maximum_load(curve.strain, load, load)
-    if measures[1] == "true" and _falls_little(running_mean(load)[last:]):
+    later = running_mean(load)[last:]
+    if measures[1] == "true" and later.min() > (1.0 - _CLEAR_FALL) * later[0]:
         return
     # In coarse steps of the load a maximum is known where the load has fallen by more than one.
     if load[last:].min() > load[last] - 1.5 * resolution_of(load):
@@ -1048,10 +1049,6 @@ def cut_at_maximum_load(curve: MeasuredTest, measures: tuple[str, str]) -> None:
         np.arange(len(curve.strain)) <= last,
         f"cut after the maximum load at strain {strain:.4g}, where necking starts",
     )
-
-
-def _falls_little(load: Array) -> bool:
-    return bool(load.min() > (1.0 - _CLEAR_FALL) * load[0])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1146,12 +1143,6 @@ def clean(
         f"put it on {target.num_points} points: means where measured points are dense, lines between"
     )
     return curve
-
-
-def _within_numbers(raw: RawCurve) -> RawCurve:
-    curve = MeasuredTest.of(raw)
-    check_numbers(curve)
-    return dataclasses.replace(raw, strain=curve.strain, stress_mpa=curve.stress_mpa)
 
 
 def _measured_part(raw: RawCurve) -> tuple[RawCurve, Array, Caveat | None]:
@@ -1569,8 +1560,7 @@ def _in_its_own_order(
             f"--window is for strains; a test {programme.name} is followed over the time: leave it out, and the later "
             "rows out of the file"
         )
-    test = dataclasses.replace(MeasuredTest.of(raw), programme=programme)
-    check_numbers(test)
+    test = dataclasses.replace(MeasuredTest.of(_within_numbers(raw)), programme=programme)
     if len(test) < MINIMUM_POINTS:
         raise InputError(f"it has {len(test)} points; a test needs at least {MINIMUM_POINTS}")
     if np.ptp(test.stress_mpa) == 0 and programme.drives == "strain":

@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -153,20 +153,12 @@ _SPELLINGS = {
     **dict.fromkeys(("hr", "hrs", "hour", "hours", "std", "stunden", "heures"), "h"),
     **dict.fromkeys(("day", "days", "tage", "jours"), "d"),
 }
-_CONDITION_WORDS = {
-    "time",
-    "zeit",
-    "temps",
-    "tiempo",
-    "tempo",
-    "t",
-    "prüfzeit",
-    "testzeit",
-    "elapsed",
-    "時間",
-    "时间",
-    *("czas", "čas", "tijd", "zaman", "süre", "tid", "время", "시간"),
-}
+# _TIMES: words that name a column of the time.
+_TIMES = word_set(
+    """
+    time zeit temps tiempo tempo t prüfzeit testzeit elapsed czas čas tijd zaman süre tid время 時間 时间 시간
+    """
+)
 
 
 def find_time_unit(text: str) -> tuple[str, float]:
@@ -186,17 +178,10 @@ def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> i
     Raises:
       InputError: there is no such column, or several are called so and one is `needed`.
     """
-    names = [split_time_header(header)[0].strip().casefold() for header in table.header]
     if wanted is not None:
-        plain = wanted.strip().casefold()
-        asked = [i for i, name in enumerate(names) if plain in (name, table.header[i].casefold())]
-        width = len(table.header) or len(table.rows[0][1])
-        if not asked and wanted.isdecimal() and 1 <= int(wanted) <= width:
-            return int(wanted) - 1
-        if len(asked) != 1:
-            raise InputError(f"no column '{wanted}' for the time{nearest(wanted, table.header)}")
-        return asked[0]
-    found = [i for i, name in enumerate(names) if set(re.split(r"[\W_]+", name)) & _CONDITION_WORDS]
+        return _wanted_column(table, "time", wanted, split_time_header)
+    names = [plain(split_time_header(header)[0]) for header in table.header]
+    found = [i for i, name in enumerate(names) if set(re.split(r"[\W_]+", name)) & _TIMES]
     if len(found) > 1 and not needed:
         return None
     if len(found) > 1:
@@ -434,10 +419,15 @@ class Column:
         return says_compression(self.name)
 
     @property
+    def is_of_an_extensometer(self) -> bool:
+        """Whether its name says that an extensometer measured it."""
+        return _is_of_an_extensometer(self.name)
+
+    @property
     def is_of_the_machine(self) -> bool:
         """Whether it is a travel, or a strain made of one, that machine and grips have a share in."""
         words = _words(self.name)
-        return not _speaks_of(words, _EXTENSOMETER) and _speaks_of(words, _CROSSHEAD | _TRAVEL)
+        return not self.is_of_an_extensometer and _speaks_of(words, _CROSSHEAD | _TRAVEL)
 
     @property
     def assumed(self) -> str:
@@ -741,8 +731,13 @@ def _is_label(word: str) -> bool:
     return word.isdecimal() or is_short or word in ("rd", "td", "nd")
 
 
-def _wanted_column(table: Table, axis: str, wanted: str) -> int:
-    for form in (lambda name: name, plain, lambda name: plain(split_header(name)[0])):
+def _wanted_column(
+    table: Table,
+    axis: str,
+    wanted: str,
+    split: Callable[[str], tuple[str, str | None]] = split_header,
+) -> int:
+    for form in (lambda name: name, plain, lambda name: plain(split(name)[0])):
         found = [i for i, name in enumerate(table.header) if name and form(name) == form(wanted)]
         if len(found) == 1:
             return found[0]
@@ -811,13 +806,19 @@ def _nearness(table: Table, index: int) -> int:
     words, unit = _words(header), find_unit(split_header(header)[1] or table.units[index] or "?")
     is_strain = _is_named(header, "strain")
     less = 3 if is_strain and unit is not None and unit.quantity == "displacement" else 0
-    numbered = re.search(r"\((strain|deforma\w*|dehnung) *\d+\)", plain(header))
-    if _speaks_of(words, _EXTENSOMETER) or numbered:
+    if _is_of_an_extensometer(header):
         return 2 - less
     made_of_travel = is_strain and bool(
         words & (_WORDS["displacement"] - _WORDS["strain"] | _TRAVEL)
     )
     return (0 if made_of_travel or _speaks_of(words, _CROSSHEAD) else 1) - less
+
+
+def _is_of_an_extensometer(header: str) -> bool:
+    """Whether a column's name speaks of an extensometer, or of its channel: `Tensile strain (Strain 1)`, `Le`."""
+    words = _words(header)
+    is_channel = re.search(r"\((strain|deforma\w*|dehnung) *\d+\)", plain(header))
+    return _speaks_of(words, _EXTENSOMETER) or words == {"le"} or bool(is_channel)
 
 
 def _is_named(header: str, quantity: str) -> bool:
@@ -950,8 +951,6 @@ _EXTENSOMETER_NOTE = (
     r"(extensometer.?)?(gau?ge.?length|length|messlänge)( le)|le|extensometer.?(gau?ge.?)?length"
     r"|gau?ge.?length extensometer|(extensometer|geräte|fein).?messl(ä|ae)nge( le)?|messl(ä|ae)nge fd"
 )
-# _EXTENSOMETER: a column of a length that an extensometer measured.
-_EXTENSOMETER_LENGTH = re.compile(r"extensom|längenänderung|^le\b|_fd\b", re.IGNORECASE)
 # Quantity of a column that is no strain or stress yet -> option, note and units of its size, words of a note that may
 # be meant for it, and what to give.
 _SIZES: dict[str, tuple[str, str, dict[str, float], str, str]] = {
@@ -1275,17 +1274,12 @@ def _not_taken(table: Table, pattern: str, related: str) -> str:
     return "".join(f"{line}; " for line in lines[:3])
 
 
-def is_of_an_extensometer(column: Column) -> bool:
-    """Whether the name of a column of lengths says that an extensometer measured it."""
-    return bool(_EXTENSOMETER_LENGTH.search(column.name))
-
-
 def _length_of(table: Table, column: Column, gauge_length: float | None) -> float | None:
     """The length (mm) that a travel is of: an extensometer's own, where the head tells it beside the specimen's."""
     own = next(iter(_noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS).values()), None)
     if own is None or gauge_length is None or own == gauge_length:
         return own if gauge_length is None else gauge_length
-    if is_of_an_extensometer(column):
+    if column.is_of_an_extensometer:
         return own
     if column.is_of_the_machine:
         return gauge_length
@@ -1688,7 +1682,7 @@ def _whose_travel(column: Column) -> list[str]:
     """A travel that may be the specimen's or the machine's, and was taken for the specimen's."""
     if column.unit.quantity != "displacement" or column.is_of_the_machine:
         return []
-    if is_of_an_extensometer(column):
+    if column.is_of_an_extensometer:
         return []
     said = f"took column '{column.name}' as measured at the specimen"
     return [f"{said}; where it is the crosshead's, the modulus is the machine's"]

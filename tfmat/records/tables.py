@@ -1216,28 +1216,15 @@ def _is_unit_row(cells: list[Cell]) -> bool:
     return all(known) and any(plain_units)
 
 
+# _OTHER_UNITS: units of columns that are not read, and what stands for none.
+_OTHER_UNITS = word_set("s sec ms min h °c c k °f hz v mv n/a # 1/s")
+
+
 def _is_other_unit(cell: str) -> bool:
     """Whether a cell is a unit of a time, a temperature, a rate or another quantity that is not read."""
     unit = cell.strip(" []()").lower()
-    others = {
-        "s",
-        "sec",
-        "ms",
-        "min",
-        "h",
-        "°c",
-        "c",
-        "k",
-        "°f",
-        "hz",
-        "v",
-        "mv",
-        "n/a",
-        "#",
-        "1/s",
-    }
     above, slash, below = unit.rpartition("/")
-    return unit in others or (
+    return unit in _OTHER_UNITS or (
         bool(slash) and below in ("s", "sec", "min", "h") and bool(find_unit(above))
     )
 
