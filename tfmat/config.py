@@ -733,7 +733,7 @@ class Settings(_Section):
     """
 
     law: str = key("hahn_tsai", "material law: a name from `tfmat laws`, or path/to/file.py:ClassName")
-    tests: tuple[str, ...] | None = key(None, "test programmes of a record, from `tfmat laws --tests`, or path/to/file.py:ClassName: cyclic, or uniaxial,planar (none: the law's own)")
+    tests: tuple[str, ...] | None = key(None, "programmes of the tests of a record, from `tfmat laws --tests`, or path/to/file.py:ClassName: cyclic, or uniaxial,planar (none: the law's own)")
     seed: int = key(0, "of the curves, the weights and the order of examples", "0 or more", _not_negative)
     global_batch_size: int = key(150, "examples a step, over all workers", "1 or more", _positive)
     batch_growth: Growth = key("", "from which epochs on the batch is how many times global_batch_size: 4epochs:2,6epochs:4", "whole epochs that rise and factors, such as 4epochs:2,6epochs:4", is_growth, read=parse_growth)

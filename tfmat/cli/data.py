@@ -62,17 +62,17 @@ _HELD_SHARE = 0.5
 @command(
     {
         "answer": (
-            switch("tests", False, "List the test programmes that records are simulated of, with their settings."),
+            switch("tests", False, "the programmes that tests are simulated from, and their settings"),
         ),
         "output": (
             text("plot", None, "picture of some simulated records of the law: a PNG or SVG file"),
-            switch("json", False, "Print JSON instead of text."),
+            switch("json", False, "print JSON instead of text"),
         ),
     }
 )  # fmt: skip
 def laws(flag_values: FlagValues, arguments: list[str]) -> int | None:
-    """Lists the material laws: formula, parameters with units and ranges, source; or the test
-    programmes.
+    """Lists the material laws: formula, parameters with units and ranges, source; or the
+    programmes of simulated tests.
 
     A name shows one law in detail and tries it out at the corners of its ranges. A file shows a law
     of your own, before you make a million curves with it. --plot draws some simulated records of

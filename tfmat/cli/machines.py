@@ -375,7 +375,7 @@ def horovod(flag_values: FlagValues, arguments: list[str]) -> int:
 _COLOURS = {"ok": "green", "missing": "yellow", "failed": "red"}
 
 
-@command({"output": (switch("json", False, "Print JSON instead of a table."),)}, no_argument="")
+@command({"output": (switch("json", False, "print JSON instead of a table"),)}, no_argument="")
 def doctor(flag_values: FlagValues, arguments: list[str]) -> int:
     """Says what this machine can do: TensorFlow, GPUs, MPI, Horovod, DTensor, SLURM, CalculiX; and
     how to get the rest.

@@ -188,7 +188,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
 
     Then the reference, on the first --num_reference test curves: the Bayes risk, a mean squared
     error that no method can beat on average. η is how many times that error the network makes (1 is
-    perfect). Classical least squares (Levenberg-Marquardt) has a η, too. Both are told of all
+    perfect). Classical least squares (Levenberg-Marquardt) has an η, too. Both are told of all
     curves, and by maximum strain, noise and number of points. The first time it takes seconds for
     laws of two parameters, minutes for more. Laws with memory take a second or two a record
     (--num_reference=200). The data set's folder keeps the risk. Curves whose posterior has not

@@ -1,4 +1,4 @@
-"""Laws: parameters with units and ranges, and the response to a loading history. NumPy only."""
+"""Laws: parameters with units and ranges, and the response to a history. NumPy only."""
 
 import abc
 import dataclasses
@@ -24,7 +24,7 @@ MODES: tuple[Mode, ...] = ("uniaxial", "equibiaxial", "planar", "shear")
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The loading history of a test, for one or many curves.
+    """The history of a test, for one or many curves.
 
     A machine drives either the strain or the stress; the law answers with the other. Point 0 need not be unloaded: what
     lies before it is a virgin specimen at rest.
@@ -374,7 +374,7 @@ class Law(abc.ABC):
       rupture_strain: strain (-) at which a specimen breaks under a driven stress; the record ends before.
       laboratory: options of `CurveSettings` by which the records of this law's family depart from it, name -> (low,
         high), where a user asks for what a laboratory adds; {} for none that are known.
-      tests: names of the test programmes that records are simulated of, where the user names none.
+      tests: names of the programmes that records are simulated of, where the user names none.
       modes: how a specimen may be loaded.
       interchangeable: terms that can change places without changing the response, each by its parameters, e.g.
         (("gamma1", "C1"), ("gamma2", "C2")). Labels are unique because the first parameter falls from term to term.
@@ -596,7 +596,7 @@ class Law(abc.ABC):
 
 
 class HistoryLaw(Law):
-    """A law that is given by its response to a loading history; a subclass defines `respond`.
+    """A law that is given by its response to a history; a subclass defines `respond`.
 
     `stress` and `derivatives`, which laws for monotonic loading are asked for, are its response to a driven strain in
     the first of its modes.

@@ -180,7 +180,7 @@ def check_definition(law: type[Law], spec: str) -> None:
         if not hasattr(law, name)
     ]
     if issubclass(law, HistoryLaw) and law.tests == Law.tests:
-        missing.append("tests (the test programmes of its records)")
+        missing.append("tests (the programmes of its records)")
     missing += [f"{name}()" for name in sorted(getattr(law, "__abstractmethods__", ()))]
     if missing:
         raise InputError(f"law {spec} does not define {', '.join(missing)}; {GUIDE}")

@@ -1,4 +1,4 @@
-"""Features of a loading history with a memory: the plastic spectrum, and memories that fade."""
+"""Features of a history with a memory: the plastic spectrum, and memories that fade."""
 
 from collections.abc import Sequence
 from typing import Any

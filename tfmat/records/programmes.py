@@ -74,7 +74,7 @@ def ramp_and_hold(
 
 
 # --------------------------------------------------------------------------------------------------
-# A test programme: settings that are drawn for every record, and the loading history that they mean.
+# A programme: settings that are drawn for every record, and the history that they mean.
 
 
 class Programme(abc.ABC):
@@ -148,7 +148,7 @@ def _within(setting: Parameter, limits: tuple[float, float], programme: str) -> 
 # Test programmes: how a laboratory loads a specimen, and within which limits that is drawn for simulated records.
 #
 # A programme is one class, here or in a user's own file. Its settings are drawn for every record; what it makes of
-# them is a loading history. Strain is the law's own measure: true for metals, engineering (stretch - 1) for rubber.
+# them is a history. Strain is the law's own measure: true for metals, engineering (stretch - 1) for rubber.
 
 
 # Most cycles of a cyclic record by default; its points must hold all turning points.

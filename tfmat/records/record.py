@@ -297,7 +297,7 @@ def settings_beyond(programme: Programme, settings: Mapping[str, float]) -> list
 
 
 # --------------------------------------------------------------------------------------------------
-# Measured tests of one material: each a file or arrays, made into the loading history and the response of a law.
+# Measured tests of one material: each a file or arrays, made into the history and the response of a law.
 #
 # A law of one rising loading is identified from a record with one test, a curve. A law that takes tests is given all of
 # them, through the very histories that the machine drove.

@@ -76,7 +76,7 @@ class CurveSettings(Laboratory):
       noise_told: the record tells the standard deviation of each test's noise, in a channel of its own.
       laboratory: those options of a laboratory that are None are those of the law's family (`Law.laboratory`).
 
-    A material may be tested in several ways, or through a loading history (see `tfmat.records.programmes`):
+    A material may be tested in several ways, or through a history (see `tfmat.records.programmes`):
       tests: names of the programmes, `path/to/file.py:ClassName` of one's own among them; none: the law's own.
       test_ranges: setting of the programmes, or `programme_setting`, -> (low, high) instead of its own range.
       missing_tests: probability that a test of several is missing in a record; one is always there. noise_strain:
@@ -305,7 +305,7 @@ def _scales_before(law: str, fixed: Mapping[str, float]) -> dict[str, Scale]:
 # --------------------------------------------------------------------------------------------------
 # The form of a record: how the tests of one material stand in an array of points and channels, and back.
 #
-# One curve of rising strain is [points, 3]. A record of several tests, or of a loading history, has the points of its
+# One curve of rising strain is [points, 3]. A record of several tests, or of a history, has the points of its
 # tests one after the other, and further channels where its programmes tell the time, the rate or the temperature.
 
 
