@@ -201,7 +201,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     if network is not None:
         from tfmat.launch.runtime import prepare_tensorflow
 
-        prepare_tensorflow(one_thread_an_operation=True)
+        prepare_tensorflow(one_thread_an_operation=True, own_program=True)
         from tfmat.identification.identifier import Identifier
 
         source = Identifier.open(network)

@@ -209,7 +209,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     )  # a run that is not there is named before TensorFlow is loaded
 
     # Blocks of curves are answered side by side.
-    prepare_tensorflow(one_thread_an_operation=True)
+    prepare_tensorflow(one_thread_an_operation=True, own_program=True)
     from tfmat.console import open_console, progress_bar
     from tfmat.data.dataset import PackedDataset
     from tfmat.files import write_json
