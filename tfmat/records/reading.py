@@ -159,6 +159,8 @@ _TIMES = word_set(
     time zeit temps tiempo tempo t prüfzeit testzeit elapsed czas čas tijd zaman süre tid время 時間 时间 시간
     """
 )
+# _OF_TIMES: words beside them for what is made of a time, and is none.
+_OF_TIMES = word_set("log ln lg log10 sqrt increment delta interval rate")
 
 
 def find_time_unit(text: str) -> tuple[str, float]:
@@ -180,8 +182,10 @@ def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> i
     """
     if wanted is not None:
         return _wanted_column(table, "time", wanted, split_time_header)
-    names = [plain(split_time_header(header)[0]) for header in table.header]
-    found = [i for i, name in enumerate(names) if set(re.split(r"[\W_]+", name)) & _TIMES]
+    names = [re.split(r"[\W_]+", plain(split_time_header(name)[0])) for name in table.header]
+    found = [
+        i for i, words in enumerate(names) if _TIMES & set(words) and not _OF_TIMES & set(words)
+    ]
     if len(found) > 1 and not needed:
         return None
     if len(found) > 1:

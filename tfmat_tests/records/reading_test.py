@@ -995,6 +995,9 @@ def test_two_columns_of_time_matter_only_where_the_time_does(tmp_path):
     assert curve.time is None
     with pytest.raises(InputError, match="several columns could be the time"):
         read_curves(path, of_test=True, needs_time=True)
+    # The logarithm of a time is none.
+    path.write_text(path.read_text().replace("Running time (s)", "log time"))
+    np.testing.assert_allclose(read_curves(path, of_test=True)[0].time, np.arange(20.0))
 
 
 # --------------------------------------------------------------------------------------------------
