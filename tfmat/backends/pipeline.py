@@ -29,8 +29,8 @@ from tfmat.backends.step import (
     State,
     Step,
     check_coupling,
-    check_parts,
     check_precision,
+    check_whole_batch,
     connected,
     each_batch,
     each_batch_in_parts,
@@ -876,7 +876,7 @@ class PipelineBackend(SingleBackend):
         asked = {"jit_compile": jit_compile, **asked_of(optimizer)}
         check(Asked(self.name, self.settings, self.processes, asked))
         check_precision(model, optimizer)
-        check_parts(model, self._micro_batches, "micro_batches")
+        check_whole_batch(model, "micro_batches", self._micro_batches)
         here = self.place_in_mesh
         self.stages = make_stages(model, here.num_stages, self.options.stages)
         segment = self.stages.segments[here.stage]

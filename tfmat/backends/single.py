@@ -34,8 +34,8 @@ from tfmat.backends.step import (
     Step,
     assign_all,
     check_coupling,
-    check_parts,
     check_precision,
+    check_whole_batch,
     compiled,
     each_batch,
     each_batch_in_parts,
@@ -217,11 +217,6 @@ class Replica:
         return total / workers
 
 
-def hash_of(digests: Mapping[str, str]) -> str:
-    """One of all of them."""
-    return hashlib.blake2b("".join(digests.values()).encode(), digest_size=16).hexdigest()
-
-
 def _mean(stacked: np.ndarray) -> np.ndarray:
     mean: np.ndarray = stacked.mean(axis=0, dtype=np.float64).astype(stacked.dtype)
     return mean
@@ -287,7 +282,7 @@ class SingleBackend(Backend):
         asked = {"jit_compile": jit_compile, "profile": self.timed_calls > 0}
         check(Asked(self.name, self.settings, self.processes, {**asked, **asked_of(optimizer)}))
         check_precision(model, optimizer)
-        check_parts(model, self.options.accumulate)
+        check_whole_batch(model, "accumulate", self.options.accumulate)
         bucket_mb = self.options.bucket_mb
         self.collectives.most_bytes = None if bucket_mb is None else 1e6 * bucket_mb
         exchange = make_exchange(self.collectives, model.trainable_variables, self.options)
@@ -393,7 +388,8 @@ class SingleBackend(Backend):
         self.collectives.announce("comparing weights", step)
         mine = self._replica.digests()
         # Hashes of all variables only where something differs.
-        wholes = self.collectives.gather(hash_of(mine))
+        whole = hashlib.blake2b("".join(mine.values()).encode(), digest_size=16).hexdigest()
+        wholes = self.collectives.gather(whole)
         differing = {
             rank: group[0]
             for group in self._alike()

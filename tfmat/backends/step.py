@@ -411,26 +411,24 @@ def check_precision(model: keras.Model, optimizer: keras.optimizers.Optimizer) -
             )
 
 
-def check_parts(model: keras.Model, num_parts: int, key: str = "accumulate") -> None:
-    """InputError where a batch that goes through in parts would be normalised part by part."""
-    if num_parts == 1:
-        return
-    for layer in model._flatten_layers(include_self=False):
+def check_whole_batch(model: keras.Model, key: str, num_parts: int | None = None) -> None:
+    """InputError where a layer normalizes the whole batch, and `key` has it go through in parts, or by workers apart.
+
+    Args:
+      model: built.
+      key: of the config.
+      num_parts: of a batch; None where workers take steps by themselves.
+    """
+    for layer in model._flatten_layers(include_self=False) if num_parts != 1 else ():
         if is_synchronized(layer) and layer.trainable:
-            raise InputError(
-                f"{key}={num_parts} does not work with layer '{layer.name}', which normalizes the whole batch; "
-                f"leave {key} out, or let it take parts: synchronized=False (model.batch_normalization=local)"
+            value, each = (
+                (f"={num_parts}", "it take parts")
+                if num_parts
+                else ("", "each worker normalize its part")
             )
-
-
-def check_whole_batch(model: keras.Model, key: str) -> None:
-    """InputError where a layer needs the other workers in every step, which `key` does away with."""
-    for layer in model._flatten_layers(include_self=False):
-        if is_synchronized(layer) and layer.trainable:
             raise InputError(
-                f"{key} does not work with layer '{layer.name}', which normalizes the whole batch; leave "
-                f"{key} out, or let each worker normalize its part: synchronized=False "
-                "(model.batch_normalization=local)"
+                f"{key}{value} does not work with layer '{layer.name}', which normalizes the whole batch; leave {key} "
+                f"out, or let {each}: synchronized=False (model.batch_normalization=local)"
             )
 
 

@@ -30,7 +30,7 @@ def residual_model(dropout=0.0, width=12):
     keras.utils.set_random_seed(4)
     x = inputs = layers.Input((48, 3))
     x = layers.Dense(width, name="first")(layers.Flatten(name="flat")(x))
-    for i in range(3):
+    for i in range(2):
         y = layers.Dense(width, activation="tanh", kernel_regularizer="l2", name=f"inner{i}")(x)
         x = layers.Add(name=f"sum{i}")([x, layers.Dense(width, name=f"outer{i}")(y)])
     x = layers.Dropout(dropout, seed=3, name="dropout")(x) if dropout else x

@@ -22,7 +22,7 @@ CASES = {
             "options": {
                 "mesh": "stage:2",
                 "schedule": "gpipe",
-                "micro_batches": 4,
+                "micro_batches": 3,
                 "recompute": "every:2",
                 "offload": "slots",
             },
@@ -34,7 +34,7 @@ CASES = {
             "width": 64,
             "optimizer": "nesterov",
             "bfloat16": True,
-            "options": {"mesh": "stage:2", "micro_batches": 4, "recompute": "every:1"},
+            "options": {"mesh": "stage:2", "micro_batches": 2, "recompute": "every:1"},
         },
         {
             "name": "dropout",
@@ -61,7 +61,7 @@ CASES = {
                 "mesh": "stage:3",
                 "micro_batches": 4,
                 "stages": "sum0,sum1",
-                "recompute": "sum0,sum2,first",
+                "recompute": "sum0,sum1,first",
             },
         }
     ],

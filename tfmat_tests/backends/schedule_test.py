@@ -18,7 +18,7 @@ from tfmat.backends.pipeline import (
     slot_places,
     slots_of,
 )
-from tfmat.backends.step import check_parts
+from tfmat.backends.step import check_whole_batch
 from tfmat.config import MeshShape
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, NovoGrad, make_functional
@@ -155,7 +155,7 @@ def test_models_that_stages_cannot_train_are_refused():
         [layers.Input((3,)), layers.Dense(4), layers.BatchNormalization(), layers.Dense(2)]
     )
     with pytest.raises(InputError, match="micro_batches=8 does not work with layer"):
-        check_parts(normalized, 8, "micro_batches")
+        check_whole_batch(normalized, "micro_batches", 8)
 
     class Own(keras.Model):
         def call(self, x):
