@@ -182,6 +182,12 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path, names):
             CheckpointFolder(tmp_path / run / "checkpoints").load(20).arrays
             for run in (f"{name} again", name)
         )
+        # Also of the epoch within which it had stopped.
+        losses = [
+            [json.loads(line)["loss"] for line in (tmp_path / run / "metrics.jsonl").open()]
+            for run in (f"{name} again", name)
+        ]
+        assert losses[0] == losses[1]
         assert mine.keys() == reference.keys()
         for key, array in mine.items():
             np.testing.assert_array_equal(array, reference[key], err_msg=f"{name} {key}")
