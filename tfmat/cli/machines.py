@@ -318,9 +318,10 @@ def _seconds(flag_values: FlagValues, name: str) -> float:
 def _supervised(
     hosts: "tuple[Host, ...]", command: tuple[str, ...], policy: "Policy", folder: pathlib.Path
 ) -> int:
-    from tfmat.launch.mpirun import Progress, Restarts, RunState
+    from tfmat.launch.mpirun import Progress, Restarts, RunState, check_mpirun
     from tfmat.training.run_folder import ENDED, CheckpointFolder, folder_logger
 
+    check_mpirun()
     checkpoints, file = CheckpointFolder(folder / "checkpoints"), folder / "status.json"
     status: dict[str, Any] = {}
 

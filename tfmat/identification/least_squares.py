@@ -1022,7 +1022,8 @@ def profile_limits(
     is_open = (distance >= room) & (height <= 1.0)
     pool: _Pool = []
     if elsewhere is not None:
-        pool = [sides.rows(np.zeros(len(elsewhere), np.intp)).pooled(elsewhere)]
+        placed = residuals.law.placed_labels(elsewhere)
+        pool = [sides.rows(np.zeros(len(elsewhere), np.intp)).pooled(placed)]
         bent |= bool((sides.farthest(pool)[1] > distance.reshape(-1)).any())
     if bent.any():
         rows = np.flatnonzero(np.repeat(bent, room[0].size))
@@ -1146,8 +1147,11 @@ class _Sides:
         found = minimise(self.residuals, start, _ITERATIONS, tolerance, held)
         rise = 2.0 * (found.cost - self.cost)
         rise = np.where(np.isnan(rise), np.inf, rise)
-        pool.append((found.labels, rise, self.curve))
-        return found.labels, rise
+        placed = self.residuals.law.placed_labels(found.labels)
+        pool.append((placed, rise, self.curve))
+        # Where terms have changed places the answer is another one's, and no part of this profile.
+        moved = (placed != found.labels).any(axis=1)
+        return found.labels, np.where(moved, np.inf, rise)
 
     def farthest(self, pool: _Pool) -> tuple[Array, Array]:
         """The labels of a pool inside each row's interval that reach the farthest: [rows, p] and [rows]."""

@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 from tfmat.config import Config, Duration, Settings
 from tfmat.console import log
 from tfmat.errors import DivergedError, InputError
-from tfmat.files import make_folder, spreadsheet_text, write_json, write_text
+from tfmat.files import spreadsheet_text, write_json, write_text
 from tfmat.large_batch.sweeps import StudyRun, run_all, state_of, with_keys
 from tfmat.report.figures import (
     COLOURS,
@@ -347,7 +347,7 @@ def learning_curve(
       DivergedError: so many runs diverged that nothing can be fitted.
     """
     _check(config, curves, widths, seeds, wanted)
-    folder = make_folder(workdir)
+    folder = pathlib.Path(workdir)
     runs = [
         _study_run(config, count, width, seed, data_dir)
         for seed in range(seeds)

@@ -71,11 +71,12 @@ def run_all(
     """
     from tfmat.workflow.job import plan_job
 
-    folder = make_folder(workdir)
+    folder = pathlib.Path(workdir)
     jobs = [
         plan_job(run.config, workdir=str(folder / run.name), data_dir=data_dir, backend="single")
         for run in runs
     ]
+    make_folder(folder)
     dataset, opened, done, seconds = None, None, 0.0, 0.0
     waiting = [state_of(folder / run.name) not in ENDED for run in runs]
     for i, (run, job) in enumerate(zip(runs, jobs, strict=True)):

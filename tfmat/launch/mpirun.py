@@ -342,6 +342,12 @@ _LONGEST_LINE = 65536
 _LOOK_AT_HOSTS = 0.1  # seconds between two looks
 
 
+def check_mpirun() -> None:
+    """InputError where there is no mpirun, before anything is made."""
+    if shutil.which("mpirun") is None:
+        raise InputError(_NO_MPIRUN.format("No such file or directory"))
+
+
 def mpirun_command(
     hosts: Sequence[Host],
     command: Sequence[str],
@@ -364,6 +370,9 @@ def mpirun_command(
         *(word for name in handed_on for word in ("-x", name)),
         *command,
     ]  # fmt: skip
+
+
+_NO_MPIRUN = "mpirun cannot be started ({}); `tfmat doctor` says how to get it"
 
 
 class Launch:
@@ -404,9 +413,7 @@ class Launch:
             )  # fmt: skip
         except OSError as error:
             os.close(readable)
-            raise InputError(
-                f"mpirun cannot be started ({error.strerror}); `tfmat doctor` says how to get it"
-            ) from error
+            raise InputError(_NO_MPIRUN.format(error.strerror)) from error
         finally:
             os.close(writable)
         self.lost_at: float | None = None

@@ -318,6 +318,8 @@ def in_falling_order(
 # A material law: names, units and ranges of its parameters, and strain -> stress as one array operation.
 
 
+# _SAME_LABEL: labels that differ by less are the same.
+_SAME_LABEL = 1e-9
 # Relative step of central differences: their error, of its square and of rounding over it, is about 1e-10.
 _DIFFERENCE_STEP = 1e-6
 
@@ -378,6 +380,7 @@ class Law(abc.ABC):
       modes: how a specimen may be loaded.
       interchangeable: terms that can change places without changing the response, each by its parameters, e.g.
         (("gamma1", "C1"), ("gamma2", "C2")). Labels are unique because the first parameter falls from term to term.
+      told_apart: such terms whose ranges differ. Labels are unique because each term stands where it lies within them.
       material: of a specimen's law the law of its material, whose cards it has; its parameters are found by name here,
         or in `constants`. None for the law of a material.
     """
@@ -405,6 +408,7 @@ class Law(abc.ABC):
     tests: ClassVar[tuple[str, ...]] = ("monotonic",)
     modes: ClassVar[tuple[Mode, ...]] = ("uniaxial",)
     interchangeable: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    told_apart: ClassVar[tuple[tuple[str, ...], ...]] = ()
     material: ClassVar[str | None] = None
     constants: ClassVar[Mapping[str, float]] = {}
 
@@ -500,11 +504,41 @@ class Law(abc.ABC):
         """The unique form of labels [curves, identified]: interchangeable terms in falling order."""
         return in_falling_order(labels, self.label_columns_of_terms)
 
+    def placed_labels(self, labels: Array) -> Array:
+        """The unique form of labels [curves, identified], also where ranges reach beyond the law's own.
+
+        Terms that are told apart change places where they then lie nearer to the law's own ranges, and within these.
+        """
+        labels = self.sorted_labels(labels)
+        terms = self._label_columns(self.told_apart)
+        if not terms:
+            return labels
+        own = {parameter.name: parameter for parameter in type(self).parameters}
+        values, least, found = self.identified_values(labels), np.full(len(labels), np.inf), labels
+        columns = list(itertools.chain(*terms))
+        for places in itertools.permutations(terms):
+            moved = values.copy()
+            moved[:, columns] = values[:, list(itertools.chain(*places))]
+            at, beyond = labels.copy(), np.zeros(len(labels))
+            for column, parameter in enumerate(self.identified):
+                at[:, column] = parameter.to_unit_interval(moved[:, column])
+                far = own[parameter.name].to_unit_interval(moved[:, column])
+                beyond += np.maximum(np.maximum(far - 1.0, -far), 0.0)
+            outside = ((at < -_SAME_LABEL) | (at > 1.0 + _SAME_LABEL)).any(axis=1)
+            nearer = ~outside & (beyond < least - _SAME_LABEL)
+            if places != tuple(terms):
+                found = np.where(nearer[:, None], np.clip(at, 0.0, 1.0), found)
+            least = np.where(nearer, beyond, least)
+        return found
+
     @property
     def label_columns_of_terms(self) -> list[list[int]]:
         """Label columns of interchangeable terms that are wholly identified; [] where fewer than two are."""
+        return self._label_columns(self.interchangeable)
+
+    def _label_columns(self, terms: Sequence[Sequence[str]]) -> list[list[int]]:
         names = [parameter.name for parameter in self.identified]
-        known = [term for term in self.interchangeable if set(term) <= set(names)]
+        known = [term for term in terms if set(term) <= set(names)]
         return [[names.index(name) for name in term] for term in known] if len(known) > 1 else []
 
     def _check_interchangeable(self) -> None:

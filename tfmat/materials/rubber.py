@@ -436,6 +436,7 @@ class Ogden2(_OgdenLaw):
         Parameter("mu2", "MPa", 2e-4, 0.05, "log", "modulus μ2 of the stiffening term"),
         Parameter("alpha2", "-", -8.0, 12.0, "linear", "its exponent α2"),
     )
+    told_apart = (("mu1", "alpha1"), ("mu2", "alpha2"))
 
 
 class Ogden3(_OgdenLaw):
@@ -455,6 +456,7 @@ class Ogden3(_OgdenLaw):
         ),
         Parameter("alpha3", "-", -8.0, -1.0, "linear", "its exponent α3, negative"),
     )
+    told_apart = (("mu1", "alpha1"), ("mu2", "alpha2"), ("mu3", "alpha3"))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -136,7 +136,8 @@ def test_json_is_plain_and_complete(trained_run, identifier, tmp_path):
 
 
 def test_a_data_set_of_another_task_is_refused(tmp_path, trained_run, identifier):
-    none = dataclasses.replace(trained_run.dataset, num_test=0)
+    manifest = dataclasses.replace(trained_run.dataset.manifest, num_test=0)
+    none = dataclasses.replace(trained_run.dataset, manifest=manifest)
     with pytest.raises(InputError, match="no test curves"):
         evaluate(identifier, none)
     shear = generate_dataset(

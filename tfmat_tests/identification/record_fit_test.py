@@ -18,7 +18,7 @@ from tfmat.identification.least_squares import (
     widened,
 )
 from tfmat.identification.networks import law_alone
-from tfmat.materials import find_law
+from tfmat.materials import History, find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
 from tfmat.records.cleaning import clean
 from tfmat.records.reading import RawCurve, ReadingOptions
@@ -446,3 +446,43 @@ def test_a_modulus_that_no_elastic_point_bounds_is_taken_from_its_range_where_it
     np.testing.assert_allclose(found.values[1:], truth[0, 1:], rtol=0.03)
     # The truth has this error, and no answer a clearly larger one.
     assert found.rmse_mpa <= np.sqrt(np.mean(noise**2))
+
+
+@pytest.mark.parametrize("name", ["ogden", "ogden_3"])
+def test_terms_stand_where_the_ranges_of_the_law_want_them(name):
+    """In wider ranges the sum is the same for any order of its terms; a term that has no other place stays."""
+    law = find_law(name)
+    wide = widened(law)
+    values = law.from_labels(
+        np.random.default_rng(0).uniform(0.05, 0.95, (50, len(law.identified)))
+    )
+    labels = wide.to_labels(values)
+    last = labels.shape[1] - 2
+    order = [last, last + 1, *range(2, last), 0, 1]
+    moved = wide.to_labels(values[:, order])
+    possible = ((moved >= 0.0) & (moved <= 1.0)).all(axis=1)
+    assert possible.sum() >= 3
+    np.testing.assert_allclose(wide.placed_labels(labels), labels, atol=1e-12)
+    np.testing.assert_allclose(
+        wide.placed_labels(moved[possible]), labels[possible], rtol=0, atol=1e-9
+    )
+    stretched = History(mode="planar", strain=np.linspace(0.05, 2.0, 9)[None])
+    np.testing.assert_allclose(
+        law.respond(stretched, values), law.respond(stretched, values[:, order]), rtol=1e-12
+    )
+
+
+def test_an_interval_holds_no_answer_with_terms_in_each_others_places(tmp_path):
+    """Two terms of Ogden's law in one test: the modulus of the second is a thirtieth of the first one's."""
+    law, random = find_law("ogden"), np.random.default_rng(1)
+    strain = np.linspace(0.0, 3.0, 40)[1:]
+    stress = law.respond(History(strain=strain[None]), np.array([[0.4, 1.6, 0.01, 4.0]]))[0]
+    noisy = stress + random.normal(0.0, 0.003 * stress.max(), len(stress))
+    file = tmp_path / "rubber.csv"
+    table = np.column_stack([strain, noisy])
+    np.savetxt(
+        file, table, delimiter=",", header="nominal strain [-],nominal stress [MPa]", comments=""
+    )
+    (answer,) = tfmat.identify(f"uniaxial={file}", law="ogden")
+    low, high = answer.parameters["mu1"].ci95
+    assert 0.1 < low < 0.4 < high
