@@ -201,6 +201,6 @@ def test_the_commands_of_readme_in_a_fresh_clone(clone: pathlib.Path) -> None:
     assert "`. .venv/bin/activate` makes `tfmat` a command of this shell" in done.stderr
     assert "law: material law" in done.stdout
     assert _same_but_for_rounding((clone / "printed.txt").read_text("utf-8"), shown)
-    *answer, verdict, path = done.stdout.splitlines()[-6:]
-    assert [line.split()[0] for line in answer] == ["E", "sigma0", "Q", "b"]
+    answer, verdict, path = done.stdout.splitlines()[-3:]
+    assert f"{round(float(answer.split()[0]), -2):.0f}" in shown  # the table's E
     assert (verdict, path) == ("may be used", f"{clone}/.venv/bin/tfmat")
