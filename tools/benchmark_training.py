@@ -11,6 +11,7 @@ Or identification: how fast arrays and cold commands are answered.
   tools/benchmark --part=tf_distribute                  TensorFlow's own strategies against one worker: ten minutes
   tools/benchmark --part=identify                       curves a second of tfmat.network_answers: half a minute
   tools/benchmark --part=cold                           processor seconds of one cold command: five minutes
+  tools/benchmark --part=proofs                         what proofs of messages between processes cost: ten seconds
 
 In each round every variant runs once, one after the other, each in processes of its own; ratios are computed within a
 round. Compare only what one call measured, on a machine that does nothing else.
@@ -27,13 +28,13 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import cold, job, ranks, step, tf_distribute
+from benchmarks import cold, job, proofs, ranks, step, tf_distribute
 from benchmarks.rounds import quantities_table
 from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import write_json
 
-_PARTS = ("step", "job", "identify", "cold", "horovod", "tf_distribute")
+_PARTS = ("step", "job", "identify", "cold", "proofs", "horovod", "tf_distribute")
 _PART = flags.DEFINE_enum("part", "step", _PARTS, "what to measure")
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes", ["75", "750"], "examples a step; for job the first one"
@@ -174,6 +175,9 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
     elif _PART.value == "cold":
         content = cold.measure_cold(folder, 1 if quick else rounds, 2 if quick else cold.NUM_FILES)
         console.print(quantities_table("one cold command", content["quantities"]))
+    elif _PART.value == "proofs":
+        content = proofs.measure_proofs(1 if quick else rounds)
+        console.print(quantities_table("proofs of messages", content["quantities"]))
     elif _PART.value == "job":
         content = job.measure_job(
             num_curves=curves(1_000_000, 20_000),

@@ -275,7 +275,7 @@ def batch_sweep(
         for kind, train_for in lengths.items()
         for batch in sorted(set(batches))
     ]
-    folder = make_folder(workdir)
+    folder = pathlib.Path(workdir)
     table = pd.DataFrame(columns=COLUMNS)
     for run, _, path in run_all(runs, workdir, data_dir):
         row = {**run.key, **read_row(path)}
@@ -399,8 +399,8 @@ def lr_range(
         raise InputError(f"--low={low} --high={high}: give two positive rates, the lower one first")
     if steps < 20:
         raise InputError(f"--steps={steps} is too few; give 20 or more")
-    folder = make_folder(workdir)
     dataset = prepare_data(config, data_dir, max(batches))
+    folder = make_folder(workdir)
     settings = {"low": low, "high": high, "steps": steps, "config": config.to_dict()}
     tables, found = {}, []
 

@@ -258,7 +258,7 @@ def need(*commands: str) -> None:
 
 
 def lacking(commands: tuple[str, ...]) -> list[str]:
-    """Those that are not on PATH; Debian's mpicxx is there before MPI's headers are."""
+    """Commands that are not on PATH; Debian's mpicxx is there before MPI's headers are."""
     missing = [command for command in commands if not shutil.which(command)]
     if "mpicxx" in commands and not missing:
         include = ["mpicxx", "-E", "-include", "mpi.h", "-x", "c++", os.devnull]

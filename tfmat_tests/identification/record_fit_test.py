@@ -453,15 +453,14 @@ def test_terms_stand_where_the_ranges_of_the_law_want_them(name):
     """In wider ranges the sum is the same for any order of its terms; a term that has no other place stays."""
     law = find_law(name)
     wide = widened(law)
-    values = law.from_labels(
-        np.random.default_rng(0).uniform(0.05, 0.95, (50, len(law.identified)))
-    )
+    drawn = np.random.default_rng(0).uniform(0.05, 0.95, (500, len(law.identified)))
+    values = law.from_labels(drawn)
     labels = wide.to_labels(values)
     last = labels.shape[1] - 2
     order = [last, last + 1, *range(2, last), 0, 1]
     moved = wide.to_labels(values[:, order])
     possible = ((moved >= 0.0) & (moved <= 1.0)).all(axis=1)
-    assert possible.sum() >= 3
+    assert possible.sum() >= 5
     np.testing.assert_allclose(wide.placed_labels(labels), labels, atol=1e-12)
     np.testing.assert_allclose(
         wide.placed_labels(moved[possible]), labels[possible], rtol=0, atol=1e-9
