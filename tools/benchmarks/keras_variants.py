@@ -51,6 +51,7 @@ class Ours:
 
     reading = "memory"
     precision = "float32"
+    jit_compile = False
 
     def __init__(self, data: Data, batch_size: int):
         self._data, self._batch_size = data, batch_size
@@ -72,6 +73,7 @@ class Ours:
             ),
             callbacks=[clock],
             precision=self.precision,
+            jit_compile=self.jit_compile,
             quiet=True,
         )
         trainer.fit(
@@ -86,6 +88,12 @@ class Ours:
     def loss(self, features: np.ndarray, labels: np.ndarray) -> float:
         """Mean squared error."""
         return _keras_loss(self._model, features, labels)
+
+
+class OursCompiled(Ours):
+    """The step compiled by XLA."""
+
+    jit_compile = True
 
 
 class OursStreamed(Ours):

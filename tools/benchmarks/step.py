@@ -23,6 +23,7 @@ LOSS_EXAMPLES = 1_000
 # TensorFlow each bring an LLVM, and the two end a process that has both.
 VARIANTS = {
     "ours": ("tfmat, data in memory", "keras_variants:Ours"),
+    "ours_compiled": ("tfmat, jit_compile", "keras_variants:OursCompiled"),
     "ours_streamed": ("tfmat, streamed", "keras_variants:OursStreamed"),
     "ours_bfloat16": ("tfmat, dense layers in bfloat16", "keras_variants:OursBfloat16"),
     "ours_auto": ("tfmat, precision=auto", "keras_variants:OursAuto"),

@@ -10,6 +10,10 @@ from torch import nn
 from benchmarks.step import LEARNING_RATE, Data, Timing, endless_rows
 
 
+# On a GPU where PyTorch sees one, as TensorFlow and JAX do by themselves.
+_DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
 class TorchEager:
     """A plain PyTorch loop; the data is one tensor, channels first as PyTorch wants it, batches picked by index."""
 
@@ -20,7 +24,7 @@ class TorchEager:
         self._batch_size = self.work_a_step = batch_size
         self._scale = data.scale
         self._features = self._tensor(data.features)
-        self._labels = torch.from_numpy(data.labels)
+        self._labels = torch.from_numpy(data.labels).to(_DEVICE)
         points = data.features.shape[1]
         self._model = nn.Sequential(
             nn.Conv1d(3, 16, 7, padding=3),
@@ -33,7 +37,7 @@ class TorchEager:
             nn.Linear(24 * (points // 4), 125),
             nn.ReLU(),
             nn.Linear(125, data.labels.shape[1]),
-        )
+        ).to(_DEVICE)
         self._loss = nn.MSELoss()
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=LEARNING_RATE, fused=True)
         self._rows = endless_rows(len(data.labels), batch_size)
@@ -46,7 +50,7 @@ class TorchEager:
         """Trains for that many steps."""
         started = time.perf_counter()
         for _ in range(steps):
-            rows = torch.from_numpy(next(self._rows)).long()
+            rows = torch.from_numpy(next(self._rows)).to(_DEVICE).long()
             self._optimizer.zero_grad(set_to_none=True)
             loss = self._forward(self._features[rows], self._labels[rows])
             loss.backward()
@@ -57,12 +61,12 @@ class TorchEager:
     def loss(self, features: np.ndarray, labels: np.ndarray) -> float:
         """Mean squared error."""
         with torch.no_grad():
-            return float(self._loss(self._model(self._tensor(features)), torch.from_numpy(labels)))
+            outputs = self._model(self._tensor(features))
+            return float(self._loss(outputs, torch.from_numpy(labels).to(_DEVICE)))
 
     def _tensor(self, features: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(
-            np.ascontiguousarray((features / self._scale).transpose(0, 2, 1)).astype(np.float32)
-        )
+        scaled = np.ascontiguousarray((features / self._scale).transpose(0, 2, 1))
+        return torch.from_numpy(scaled.astype(np.float32)).to(_DEVICE)
 
 
 class TorchCompiled(TorchEager):
