@@ -9,7 +9,6 @@ from torch import nn
 
 from benchmarks.step import LEARNING_RATE, Data, Timing, endless_rows
 
-
 # On a GPU where PyTorch sees one, as TensorFlow and JAX do by themselves.
 _DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
