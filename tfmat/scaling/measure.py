@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from tfmat.backends.layouts import Weight, weights_of
 from tfmat.config import BATCH, Config, Settings, check_config, default_config
@@ -56,18 +57,26 @@ from tfmat.scaling.study import (
     Measurements,
     Model,
     Point,
-    RankUse,
     Repetition,
     Runs,
     Session,
-    TrainingLine,
     add_measurements,
     config_of_model,
     is_study,
     read_measurements,
     with_exchange,
 )
-from tfmat.scaling.worker import SPEC, answer_file
+from tfmat.scaling.worker import (
+    SPEC,
+    Group,
+    Order,
+    Spec,
+    SumsAnswer,
+    Task,
+    TaskAnswer,
+    Variant,
+    answer_file,
+)
 from tfmat.workflow.job import check_training_fits, curve_settings, make_dataset, named_dataset
 
 # --------------------------------------------------------------------------------------------------
@@ -75,85 +84,6 @@ from tfmat.workflow.job import check_training_fits, curve_settings, make_dataset
 
 
 _TRAINING_ROUNDS = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """A kind of measurement, but for its batch, that processes of a launch have in common. See Runs and AllReduces.
-
-    Attributes:
-      kind: `steps`, `training`, or `allreduce`.
-    """
-
-    kind: str
-    backend: str
-    workers: int
-    collectives: str = ""
-    transport: str = ""
-    mesh: str = ""
-    zero_stage: int = 0
-    exchange: str = ""
-    model: str = "default"
-    dataset_size: int = 1
-    placement: str = ""
-    train_for: str = ""
-
-    def __str__(self) -> str:
-        what = "all-reduce" if self.kind == "allreduce" else self.backend
-        what = "independent processes" if what == "single" and self.workers > 1 else what
-        library = "" if what == "mpi" else self.collectives
-        parts = [what, library, self.transport, self.mesh, self.exchange]
-        parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
-        parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
-        parts += [f"model {self.model}"] if self.model != "default" else []
-        parts += [f"{self.dataset_size:,} examples, {self.train_for}"] if self.train_for else []
-        parts += [self.placement] if self.placement == "spread" else []
-        return ", ".join(part for part in parts if part)
-
-    @property
-    def num_processes(self) -> int:
-        """How many are started: one for a mesh, whose workers are its devices."""
-        return 1 if self.backend == "dtensor" else self.workers
-
-    @property
-    def medium(self) -> str:
-        """The transport of messages; "" where only the library knows, as between nodes."""
-        if self.transport:
-            return self.transport
-        return "tcp" if "gloo" in self.collectives or self.backend == "asynchronous" else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """One batch size of a launch; see Point. It takes part in the first `rounds` rounds."""
-
-    global_batch_size: int
-    batch_a_worker: int
-    scaling: str
-    rounds: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """The measurements of one set of processes in a round: a variant's tasks, or the sizes of its all-reduces.
-
-    Attributes:
-      variant, tasks, sizes: what.
-      rounds: in how many of them all-reduces take part; a task says it for itself.
-    """
-
-    variant: Variant
-    tasks: tuple[Task, ...] = ()
-    sizes: tuple[int, ...] = ()
-    rounds: int = 0
-
-    def __str__(self) -> str:
-        if len(self.tasks) != 1:
-            return str(self.variant)
-        (task,) = self.tasks
-        if task.scaling == "strong":
-            return f"{self.variant}, {task.global_batch_size:,} in all"
-        return f"{self.variant}, {task.batch_a_worker:,} a worker"
 
 
 # Differences of a backend's variants, beside network, data set and placement.
@@ -247,7 +177,7 @@ def _allreduces(entry: AllReduces, matrix: Matrix) -> Iterator[Group]:
 # --------------------------------------------------------------------------------------------------
 # One way to measure: launches of processes take turns in rounds, and each answer is kept before the next one begins.
 #
-# A `Launch` is a set of processes that start together and do what its `spec` says (worker.py). `measure` goes through
+# A `Launch` is a set of processes that start together and do what its `spec` says. `measure` goes through
 # rounds of them. `run_locally` starts them here; `SlurmLaunches` has them run as jobs of a cluster.
 
 
@@ -257,7 +187,8 @@ _LAST_LINES, _LONGEST_LOG = 20, 4000
 # A variant that failed as often is not tried again before the command is given again.
 _TRIALS = 2
 
-Answers = list[dict[str, Any]]
+# One of each process, as JSON: what the launch's program returned.
+Answers = list[Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,9 +200,9 @@ class Launch:
       variant: what is measured without its batch; one that fails in two launches is given up.
       round: its number.
       folder: for its files; absolute.
-      spec: what each process is told, as JSON; see worker.py.
+      spec: what each process is told.
       num_processes, nodes: how many, and over how many machines.
-      processors, gpus: of each process, and of all of them.
+      gpus: of all processes.
       gloo: they are started by horovodrun.
       hosts: machines, each with the processes that mpirun may start there; none for this one.
       guess: seconds that it takes on a quiet machine.
@@ -281,10 +212,9 @@ class Launch:
     variant: str
     round: int
     folder: pathlib.Path
-    spec: dict[str, Any]
+    spec: Spec
     num_processes: int = 1
     nodes: int = 1
-    processors: int = 1
     gpus: int = 0
     gloo: bool = False
     hosts: tuple[Host, ...] = ()
@@ -321,21 +251,24 @@ def folder_name(round_number: int, name: str) -> str:
 
 
 def launch_here(
-    name: str, number: int, folder: pathlib.Path, program: str, processes: int = 1, **spec: Any
+    name: str,
+    number: int,
+    folder: pathlib.Path,
+    program: str,
+    order: Any,
+    processes: int = 1,
+    **spec: Any,
 ) -> Launch:
     """A launch of round `number` on this machine, each of whose processes has its share of the processors.
 
     Args:
       folder: of all launches.
-      program: `module:function` that the processes call.
-      spec: what else they are told; see worker.py.
+      program, order, spec: see Spec.
     """
     each = 1 if processes > 1 else len(os.sched_getaffinity(0))
-    told = {
-        "program": program, "processors": each, "environment": {}, "watch": os.getpid(), **spec,
-    }  # fmt: skip
+    told = Spec(program, order, **{"processors": each, "watch": os.getpid(), **spec})
     own = folder.resolve() / folder_name(number, name)
-    return Launch(name, name, number, own, told, num_processes=processes, processors=each)
+    return Launch(name, name, number, own, told, num_processes=processes)
 
 
 def measure(rounds: Sequence[Sequence[Launch]], run: Run, journal: Journal) -> int:
@@ -546,7 +479,7 @@ class Machine:
 
 
 def local_machine(
-    session: dict[str, Any], sums_with: set[str], matrix: Matrix, hosts: tuple[Host, ...] = ()
+    session: dict[str, Any], sums_with: frozenset[str], matrix: Matrix, hosts: tuple[Host, ...] = ()
 ) -> Machine:
     """This machine, or several like it.
 
@@ -572,7 +505,7 @@ def local_machine(
         workers_per_node=(
             hosts[0].slots if hosts else max(1, processors // matrix.processors_a_worker)
         ),
-        sums_with=frozenset(sums_with),
+        sums_with=sums_with,
         mpirun=shutil.which("mpirun") is not None,
         infiniband=any(pathlib.Path("/sys/class/infiniband").glob("*")),
         gpus=len(gpus),
@@ -684,22 +617,22 @@ class Study:
         guess = _START + a_task * len(group.tasks) + _ONE_SIZE * len(group.sizes)
         gradients = {model.gradient_bytes for model in self.models.values()}
         nodes = self.machine.nodes_of(variant)
-        # A mesh has its devices in one process.
-        processors = matrix.processors_a_worker * variant.workers // variant.num_processes
-        spec = {
-            "program": _program(variant),
-            "variant": dataclasses.asdict(variant),
-            "tasks": [dataclasses.asdict(task) for task in group.tasks],
-            "sizes": sorted({*group.sizes, *gradients}) if group.sizes else [],
-            "config": as_json(self._config(variant).to_dict()),
-            "dataset": str(self.dataset),
-            "dataset_size": variant.dataset_size,
-            "processors": processors,
-            "seconds": matrix.seconds,
-            "split": split,
-            "environment": _environment(variant),
-            "watch": self.watch,
-        }
+        sizes = tuple(sorted({*group.sizes, *gradients})) if group.sizes else ()
+        order = Order(
+            dataclasses.replace(group, sizes=sizes),
+            self._config(variant).to_dict(),
+            str(self.dataset),
+            matrix.seconds,
+            split,
+        )
+        spec = Spec(
+            _program(variant),
+            order,
+            # A mesh has its devices in one process.
+            matrix.processors_a_worker * variant.workers // variant.num_processes,
+            _environment(variant),
+            watch=self.watch,
+        )
         return Launch(
             name=str(group),
             variant=str(variant),
@@ -708,7 +641,6 @@ class Study:
             spec=spec,
             num_processes=variant.num_processes,
             nodes=nodes,
-            processors=processors,
             gpus=matrix.gpus_a_worker * variant.workers,
             gloo=variant.collectives == "gloo",
             hosts=_filled(self.machine.hosts[:nodes], variant.num_processes),
@@ -779,40 +711,46 @@ def _environment(variant: Variant) -> dict[str, str]:
 # which would take its memory and processors.
 
 
-def networks_and_libraries(
-    models: dict[str, Any], num_outputs: int, folder: pathlib.Path
-) -> tuple[dict[str, Model], set[str]]:
-    """The networks, and what can sum here: Horovod's libraries, and `mpi4py`.
+class Networks(Struct):
+    """Configs of a study's networks, by their names."""
 
-    Args:
-      models: name -> config as a dictionary.
-      num_outputs: of the data set.
-      folder: for the files of the process.
+    configs: dict[str, dict[str, Any]]
+    num_outputs: int
+
+
+class Described(Struct):
+    """The networks, and what can sum here: Horovod's libraries, and `mpi4py`."""
+
+    models: dict[str, Model]
+    sums_with: frozenset[str]
+
+
+def networks_and_libraries(networks: Networks, folder: pathlib.Path) -> Described:
+    """Asks a process, whose files are in the folder.
 
     Raises:
       InputError: TensorFlow cannot be loaded, or a model cannot be built.
     """
-    program = "tfmat.scaling.measure:describe"
-    launch = launch_here("networks", 0, folder, program, models=models, num_outputs=num_outputs)
+    launch = launch_here("networks", 0, folder, "tfmat.scaling.measure:describe", networks)
     try:
         (found,) = run_alone(launch)
     except InputError as error:
         raise InputError(f"the networks of the study cannot be built: {error}") from error
-    networks = check_json(found["models"], dict[str, Model], launch.name)
-    return networks, set(found["sums_with"])
+    described: Described = check_json(found, Described, launch.name)
+    return described
 
 
-def describe(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:
+def describe(order: Networks, processes: Processes, folder: pathlib.Path) -> Described:
     """Called by the process, see worker.py: builds each model once."""
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
     models = {
-        name: dataclasses.asdict(_describe(name, Config(content), spec["num_outputs"]))
-        for name, content in spec["models"].items()
+        name: _describe(name, Config(content), order.num_outputs)
+        for name, content in order.configs.items()
     }
     mpi4py = ["mpi4py"] if importlib.util.find_spec("mpi4py") else []
-    return {"sums_with": [*_horovod(), *mpi4py], "models": models}
+    return Described(models, frozenset([*_horovod(), *mpi4py]))
 
 
 def _describe(name: str, config: Config, num_outputs: int) -> Model:
@@ -873,8 +811,9 @@ class StudyJournal:
 
     def add(self, launch: Launch, answers: Answers) -> str:
         """See Journal."""
-        variant = Variant(**launch.spec["variant"])
-        if launch.spec["sizes"]:
+        group: Group = launch.spec.order.group
+        variant = group.variant
+        if group.sizes:
             sums = self._allreduces(launch, variant, answers)
             add_measurements(self._workdir, [*sums, *self._withdrawn(launch)])
             first, last = sums[0], sums[-1]
@@ -883,12 +822,10 @@ class StudyJournal:
                 f"{1e6 * first.median_seconds:.3g} µs for {first.bytes:,} bytes, {rate:,.0f} MB/s for "
                 f"{last.bytes:,}"
             )
-        spoken = [answer["tasks"] for answer in answers]
-        tasks = [Task(**each) for each in launch.spec["tasks"]]
-        points = [self._study.point(variant, task) for task in tasks]
+        spoken = check_json(answers, list[list[TaskAnswer]], launch.name)
         found = [
-            self._repetition(launch, point, [of_rank[i] for of_rank in spoken])
-            for i, point in enumerate(points)
+            self._repetition(launch, self._study.point(variant, task), of_ranks)
+            for task, *of_ranks in zip(group.tasks, *spoken, strict=True)
         ]
         add_measurements(self._workdir, [*found, *self._withdrawn(launch)])
         steps = [f"{e.point.batch_a_worker:,}: {1e3 * e.step_seconds:.3g} ms" for e in found]
@@ -906,40 +843,37 @@ class StudyJournal:
         return [LeftOut(launch.name, "", launch.round, session=self._session)] * known
 
     def _repetition(
-        self, launch: Launch, point: Point, of_ranks: Sequence[dict[str, Any]]
+        self, launch: Launch, point: Point, of_ranks: Sequence[TaskAnswer]
     ) -> Repetition:
         """The slowest process says how long the steps took."""
-        slowest = max(of_ranks, key=lambda answer: answer["seconds"] / answer["steps"])
-        ranks = tuple(
-            RankUse(rank=rank, **answer["use"])
-            for rank, answer in enumerate(of_ranks)
-            if "use" in answer
-        )
+        slowest = max(of_ranks, key=lambda answer: answer.seconds / answer.steps)
+        ranks = tuple(answer.use for answer in of_ranks)
         memory = [rank.memory_bytes for rank in ranks if rank.memory_bytes is not None]
         modified = (launch.folder / SPEC).stat().st_mtime
         started = datetime.datetime.fromtimestamp(modified, datetime.UTC)
         return Repetition(
             point,
             launch.round,
-            int(slowest["steps"]),
-            float(slowest["seconds"]),
+            slowest.steps,
+            slowest.seconds,
             session=self._session,
             started=started.isoformat(timespec="seconds"),
             ranks=ranks,
-            training=tuple(TrainingLine(**line) for line in of_ranks[0].get("training", [])),
-            peak_memory_bytes=sum(memory) if len(memory) == len(of_ranks) else None,
+            training=of_ranks[0].training,
+            peak_memory_bytes=sum(memory) if len(memory) == len(ranks) else None,
         )
 
     def _allreduces(self, launch: Launch, variant: Variant, answers: Answers) -> list[AllReduce]:
         """One a size: a sum has ended when the last process has it."""
         found = []
-        for sizes in zip(*(answer["sums"] for answer in answers), strict=True):
-            seconds = np.max([each["seconds"] for each in sizes], axis=0)
+        spoken: list[list[SumsAnswer]] = check_json(answers, list[list[SumsAnswer]], launch.name)
+        for sizes in zip(*spoken, strict=True):
+            seconds = np.max([each.seconds for each in sizes], axis=0)
             low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75])
             found.append(
                 AllReduce(
                     library=variant.collectives,
-                    bytes=sizes[0]["bytes"],
+                    bytes=sizes[0].bytes,
                     median_seconds=float(median),
                     low_seconds=float(low),
                     high_seconds=float(high),
@@ -965,7 +899,7 @@ _FOR_FILES = 20.0
 def slurm_machine(
     site: Site,
     matrix: Matrix,
-    sums_with: set[str],
+    sums_with: frozenset[str],
     *,
     partition: str | None,
     most_nodes: int | None,
@@ -997,7 +931,7 @@ def slurm_machine(
         hardware=matrix.hardware or f"SLURM, {name}",
         processors=site.cores_per_node or workers * matrix.processors_a_worker,
         workers_per_node=workers,
-        sums_with=frozenset(sums_with),
+        sums_with=sums_with,
         infiniband=True,  # not to be seen from here
         gpus=matrix.gpus_a_worker,
         slurm=True,
@@ -1014,7 +948,7 @@ def job_of(launch: Launch, template: SlurmJob, site: Site) -> SlurmJob:
         folder=launch.folder,
         ranks=launch.num_processes,
         nodes=launch.nodes,
-        cpus_per_rank=launch.processors,
+        cpus_per_rank=launch.spec.processors,
         gpus=launch.gpus,
         requeue=False,  # it is measured again instead
     )
@@ -1170,17 +1104,17 @@ def _study(
 ) -> Study:
     log("looking at networks and libraries")
     configs = {
-        name: as_json(config_of_model(config, matrix, name).to_dict())
+        name: config_of_model(config, matrix, name).to_dict()
         for name in ("default", *matrix.models)
     }
-    models, sums_with = networks_and_libraries(configs, len(dataset.parameters), folder)
+    found = networks_and_libraries(Networks(configs, len(dataset.parameters)), folder)
     if slurm is None:
-        machine = local_machine(session, sums_with, matrix, hosts)
+        machine = local_machine(session, found.sums_with, matrix, hosts)
     else:
         template, site = slurm
         machine = slurm_machine(
-            site, matrix, sums_with, partition=template.partition, most_nodes=template.nodes
+            site, matrix, found.sums_with, partition=template.partition, most_nodes=template.nodes
         )
     # Processes of other machines cannot see this one.
     watch = None if slurm or hosts else os.getpid()
-    return Study(config, matrix, machine, models, dataset.folder.resolve(), watch)
+    return Study(config, matrix, machine, found.models, dataset.folder.resolve(), watch)

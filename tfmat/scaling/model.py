@@ -5,9 +5,9 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
@@ -26,6 +26,7 @@ from tfmat.scaling.study import (
     Model,
     Point,
     Repetition,
+    TrainingLine,
     messages,
 )
 
@@ -967,9 +968,27 @@ class Cost:
         )
 
 
+class LineUse(Struct):
+    """The part `use` of a line of metrics.jsonl."""
+
+    first_call_seconds: float
+    bytes_sent_per_step: float = 0.0
+
+
+class MeteredLine(Struct, kw_only=True):
+    """A line of a training's metrics.jsonl."""
+
+    step: int
+    epoch: float
+    training_seconds: float
+    use: LineUse
+    loss: float | None = None
+    val_loss: float | None = None
+
+
 def training_lines(
-    records: Sequence[dict[str, Any]], untimed_steps: int, step_seconds: float
-) -> list[dict[str, Any]]:
+    records: Sequence[MeteredLine], untimed_steps: int, step_seconds: float
+) -> list[TrainingLine]:
     """Losses against seconds without compiling: of the calls that compile, the work of their steps counts.
 
     Args:
@@ -978,9 +997,9 @@ def training_lines(
         records without compiling, else the mean of all timed steps.
       step_seconds: that mean.
     """
-    compiling = np.array([record["use"]["first_call_seconds"] for record in records])
-    seconds = np.array([record["training_seconds"] for record in records])
-    steps = np.diff([record["step"] for record in records], prepend=0)
+    compiling = np.array([record.use.first_call_seconds for record in records])
+    seconds = np.array([record.training_seconds for record in records])
+    steps = np.diff([record.step for record in records], prepend=0)
     later = (compiling == 0) & (steps > 0)
     if later.any():
         step_seconds = float(np.median(np.diff(seconds, prepend=0.0)[later] / steps[later]))
@@ -988,10 +1007,7 @@ def training_lines(
     work = untimed_steps * step_seconds * np.cumsum(compiling) / max(compiling.sum(), 1e-9)
     counted = np.maximum(seconds - np.cumsum(compiling), 0.0) + work
     return [
-        {
-            "seconds": round(float(each), 6),
-            **{name: record.get(name) for name in ("epoch", "loss", "val_loss")},
-        }
+        TrainingLine(round(float(each), 6), record.epoch, record.loss, record.val_loss)
         for record, each in zip(records, counted, strict=True)
     ]
 

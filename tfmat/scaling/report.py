@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -553,23 +553,35 @@ def _level(efficiency: float) -> str:
     return "warn" if efficiency >= WORTHWHILE else "bad"
 
 
-def outlook(analysis: Analysis) -> dict[str, Any] | None:
-    """The model's predictions for the page; None without a model.
+class Outlook(NamedTuple):
+    """The model's predictions for the page.
 
-    `last`: workers up to which half of the ideal is kept; `least`: the same at the low end of the interval; `larger`:
-    of the larger network; `batch`: examples a worker that 64 workers need to be good, None where no batch is enough;
-    `quickest`: the prediction for the number of workers by which a fixed global batch is done soonest.
+    Attributes:
+      last: workers up to which half of the ideal is kept; least: at the low end of the interval; larger: of the larger
+        network.
+      batch: examples a worker that 64 workers need to be good; None where no batch is enough.
+      quickest: for the number of workers by which a fixed global batch is done soonest.
     """
+
+    last: int
+    least: int
+    larger: int
+    batch: int | None
+    quickest: Prediction
+
+
+def outlook(analysis: Analysis) -> Outlook | None:
+    """None without a model."""
     forecast = analysis.forecast
     if forecast is None or analysis.exchange_seconds is None:
         return None
-    return {
-        "last": last_worthwhile(forecast.weak),
-        "least": last_worthwhile(forecast.weak, "low"),
-        "larger": last_worthwhile(forecast.weak_larger),
-        "batch": smallest_good_batch(forecast.model, 64),
-        "quickest": fastest(forecast.strong),
-    }
+    return Outlook(
+        last_worthwhile(forecast.weak),
+        last_worthwhile(forecast.weak, "low"),
+        last_worthwhile(forecast.weak_larger),
+        smallest_good_batch(forecast.model, 64),
+        fastest(forecast.strong),
+    )
 
 
 def independent(analysis: Analysis) -> PointSummary | None:

@@ -4,40 +4,33 @@ import contextlib
 import dataclasses
 import importlib
 import itertools
-import json
 import os
 import pathlib
 import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, get_type_hints
 
 import numpy as np
+from msgspec import Struct
 
 from tfmat.backends.base import Collectives
 from tfmat.config import Config, DataSection, EpochPlan, Settings, check_config, goes_in_pieces
 from tfmat.console import printable
 from tfmat.errors import InputError, TfmatError
-from tfmat.files import make_folder, read_json, write_json
+from tfmat.files import check_json, make_folder, parse_json, plain, read_json, write_json
 from tfmat.launch.processes import Processes, find_processes
 from tfmat.launch.runtime import prepare_mpi
 from tfmat.launch.watchdog import ByNote, Star, meet
-from tfmat.scaling.study import RankUse
+from tfmat.scaling.study import RankUse, TrainingLine
 
 # --------------------------------------------------------------------------------------------------
 # `python -m tfmat.scaling.worker SPEC`: one process of a launch. Measures, and leaves `rank-N.json` beside the file.
 #
 # Every process of the launch gets the same file, finds out by the launcher's environment which one it is, and takes its
-# share of the processors. The file's keys:
-#
-#   program         `module:function`, called with the file's content, the processes of the launch and the file's folder
-#   processors      of each process
-#   environment     variables that are set first; `path`, if there, goes before sys.path
-#   watch           number of the process with which all of them end, or null
-#
-# The function's result is the answer. All other keys are between it and who asks.
+# share of the processors.
 
 
 SPEC = "spec.json"
@@ -45,18 +38,41 @@ _WORKER_LOOKS = 1.0
 _PATIENCE = 300.0  # seconds until all processes are there
 
 
+class Spec(Struct, frozen=True):
+    """The file that each process of a launch gets.
+
+    Attributes:
+      program: `module:function`, called with an order, the processes of the launch and the file's folder; it returns
+        the answer.
+      order: its argument `order`, of the type that this is annotated with.
+      processors: of each process.
+      environment: variables that are set first.
+      path: goes before sys.path.
+      watch: number of the process with which all of them end; None for those of other machines.
+    """
+
+    program: str
+    order: Any = None
+    processors: int = 1
+    environment: dict[str, str] = {}
+    path: tuple[str, ...] = ()
+    watch: int | None = None
+
+
 def main(path: str) -> None:
     """Measures what the file asks for."""
-    spec = read_json(path)
+    spec: Spec = check_json(read_json(path), Spec, path)
     folder = pathlib.Path(path).resolve().parent
     processes = find_processes()
-    _end_with(spec["watch"])
+    _end_with(spec.watch)
     os.environ["TMPDIR"] = str(make_folder(folder / "tmp"))
-    os.environ.update(spec["environment"])
-    sys.path[:0] = spec.get("path", [])
-    _take_processors(spec, processes)
-    module, _, function = spec["program"].partition(":")
-    answer = getattr(importlib.import_module(module), function)(spec, processes, folder)
+    os.environ.update(spec.environment)
+    sys.path[:0] = spec.path
+    _take_processors(spec.processors, processes)
+    module, _, name = spec.program.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    kind = get_type_hints(function).get("order", Any)
+    answer = function(check_json(spec.order, kind, path), processes, folder)
     write_json(answer_file(folder, processes.rank), answer)
 
 
@@ -65,9 +81,9 @@ def answer_file(folder: pathlib.Path, rank: int) -> pathlib.Path:
     return folder / f"rank-{rank}.json"
 
 
-def _take_processors(spec: dict[str, Any], processes: Processes) -> None:
-    """Binds this process to its own processors, as many for each, unless the launcher has done so."""
-    available, width = sorted(os.sched_getaffinity(0)), spec["processors"]
+def _take_processors(width: int, processes: Processes) -> None:
+    """Binds this process to so many processors of its own, unless the launcher has done so."""
+    available = sorted(os.sched_getaffinity(0))
     # The rank, not the local one: machines may share their processors, as the nodes of tools/cluster do.
     if len(available) <= width:
         return
@@ -97,6 +113,128 @@ def join_others(processes: Processes, folder: pathlib.Path) -> Star:
 
 
 # --------------------------------------------------------------------------------------------------
+# The order of a study's launch, and its answers.
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A kind of measurement, but for its batch, that processes of a launch have in common. See Runs and AllReduces.
+
+    Attributes:
+      kind: `steps`, `training`, or `allreduce`.
+    """
+
+    kind: str
+    backend: str
+    workers: int
+    collectives: str = ""
+    transport: str = ""
+    mesh: str = ""
+    zero_stage: int = 0
+    exchange: str = ""
+    model: str = "default"
+    dataset_size: int = 1
+    placement: str = ""
+    train_for: str = ""
+
+    def __str__(self) -> str:
+        what = "all-reduce" if self.kind == "allreduce" else self.backend
+        what = "independent processes" if what == "single" and self.workers > 1 else what
+        library = "" if what == "mpi" else self.collectives
+        parts = [what, library, self.transport, self.mesh, self.exchange]
+        parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
+        parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
+        parts += [f"model {self.model}"] if self.model != "default" else []
+        parts += [f"{self.dataset_size:,} examples, {self.train_for}"] if self.train_for else []
+        parts += [self.placement] if self.placement == "spread" else []
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def num_processes(self) -> int:
+        """How many are started: one for a mesh, whose workers are its devices."""
+        return 1 if self.backend == "dtensor" else self.workers
+
+    @property
+    def medium(self) -> str:
+        """The transport of messages; "" where only the library knows, as between nodes."""
+        if self.transport:
+            return self.transport
+        return "tcp" if "gloo" in self.collectives or self.backend == "asynchronous" else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One batch size of a launch; see Point. It takes part in the first `rounds` rounds."""
+
+    global_batch_size: int
+    batch_a_worker: int
+    scaling: str = "weak"
+    rounds: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The measurements of one set of processes in a round: a variant's tasks, or the sizes of its all-reduces.
+
+    Attributes:
+      variant, tasks, sizes: what.
+      rounds: in how many of them all-reduces take part; a task says it for itself.
+    """
+
+    variant: Variant
+    tasks: tuple[Task, ...] = ()
+    sizes: tuple[int, ...] = ()
+    rounds: int = 0
+
+    def __str__(self) -> str:
+        if len(self.tasks) != 1:
+            return str(self.variant)
+        (task,) = self.tasks
+        if task.scaling == "strong":
+            return f"{self.variant}, {task.global_batch_size:,} in all"
+        return f"{self.variant}, {task.batch_a_worker:,} a worker"
+
+
+class Order(Struct, frozen=True):
+    """What the processes of a launch measure.
+
+    Attributes:
+      group: what.
+      config: of the variant; see `Config.to_dict`.
+      dataset: folder of the packed data set.
+      seconds: about how long each task is timed.
+      split: whether the parts of a step are measured as well.
+    """
+
+    group: Group
+    config: dict[str, Any]
+    dataset: str
+    seconds: float
+    split: bool = False
+
+    @property
+    def checked_config(self) -> Config:
+        """The config."""
+        return check_config(Config(self.config))
+
+
+class TaskAnswer(Struct, frozen=True):
+    """One process's measurement of a task; see Repetition."""
+
+    steps: int
+    seconds: float
+    use: RankUse
+    training: tuple[TrainingLine, ...] = ()
+
+
+class SumsAnswer(Struct, frozen=True):
+    """Seconds of sums of `bytes`, in each of some calls, on one process."""
+
+    bytes: int
+    seconds: list[float]
+
+
+# --------------------------------------------------------------------------------------------------
 # Times the steps of a backend as the main job runs them: many in one call of the graph, gathered inside it.
 
 
@@ -105,62 +243,62 @@ _FEWEST_CALLS = 3
 _SPLIT_SHARE = 0.5  # of the time, for the parts of a step
 
 
-def measure_steps(
-    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
-) -> dict[str, Any]:
-    """`tasks`: what this process measured of each, in their order; see answers.py."""
-    config = check_config(Config(spec["config"]))
-    prepare(spec, config, processes)
+def measure_steps(order: Order, processes: Processes, folder: pathlib.Path) -> list[TaskAnswer]:
+    """The measurements of each task on this process, in their order."""
+    config, tasks = order.checked_config, order.group.tasks
+    prepare(order.group.variant, config, processes)
     from tfmat.data.dataset import PackedDataset
 
-    dataset = PackedDataset.open(spec["dataset"], verify=False)
+    dataset = PackedDataset.open(order.dataset, verify=False)
     with (
-        make_variant_backend(spec, processes, folder) as backend,
+        make_variant_backend(order, processes, folder) as backend,
         _barrier(backend, processes, folder) as barrier,
     ):
-        bench = _Bench(spec, config, dataset, backend, barrier)
-        answers = [bench.measure(task, spec["seconds"]) for task in spec["tasks"]]
-        if spec["split"]:
+        size = order.group.variant.dataset_size
+        bench = _Bench(size, config, dataset, backend, barrier)
+        answers = [bench.measure(task, order.seconds) for task in tasks]
+        if order.split:
             try:
                 backend.time_steps()
             except InputError:
-                return {"tasks": answers}  # meshes and GPUs do not tell
-            for task, answer in zip(spec["tasks"], answers, strict=True):
-                split = bench.measure(task, _SPLIT_SHARE * spec["seconds"])
+                return answers  # meshes and GPUs do not tell
+            for i, (task, whole) in enumerate(zip(tasks, answers, strict=True)):
+                split = bench.measure(task, _SPLIT_SHARE * order.seconds)
                 # Where time goes is measured with the stamps, how long it takes without them.
-                answer["use"] = split["use"] | {
-                    name: answer["use"][name] for name in ("cpu_utilisation", "memory_bytes")
-                }
-        return {"tasks": answers}
+                use = dataclasses.replace(
+                    split.use,
+                    cpu_utilisation=whole.use.cpu_utilisation,
+                    memory_bytes=whole.use.memory_bytes,
+                )
+                answers[i] = TaskAnswer(whole.steps, whole.seconds, use)
+        return answers
 
 
-def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
+def prepare(variant: Variant, config: Config, processes: Processes) -> None:
     """Imports TensorFlow as `tfmat train` would for these workers."""
     from tfmat.launch.runtime import prepare_tensorflow
 
-    mesh = spec["variant"]["mesh"]
     prepare_tensorflow(
         one_thread_an_operation=goes_in_pieces(config.model),
-        processors=None if mesh else spec["processors"],
+        # As many as `_take_processors` has left this process.
+        processors=None if variant.mesh else len(os.sched_getaffinity(0)),
         gpu=processes.local_rank if processes.size > 1 else None,
-        virtual_devices=spec["variant"]["workers"] if mesh else 1,
+        virtual_devices=variant.workers if variant.mesh else 1,
         own_program=True,
     )
 
 
-def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> Any:
+def make_variant_backend(order: Order, processes: Processes, folder: pathlib.Path) -> Any:
     """The variant's backend."""
     from tfmat.backends import make_backend
 
-    variant, config = spec["variant"], check_config(Config(spec["config"]))
+    variant, config = order.group.variant, order.checked_config
     settings = Settings.of(config)
-    if variant["mesh"]:
+    if variant.mesh:
         settings = Settings.with_keys(
-            mesh=variant["mesh"],
-            zero_stage=variant["zero_stage"],
-            recompute=config.model.recompute,
+            mesh=variant.mesh, zero_stage=variant.zero_stage, recompute=config.model.recompute
         )
-    return make_backend(variant["backend"], settings, processes=processes, folder=str(folder))
+    return make_backend(variant.backend, settings, processes=processes, folder=str(folder))
 
 
 @contextlib.contextmanager
@@ -182,13 +320,13 @@ def _barrier(
 class _Bench:
     """Builds the network anew for each task on one backend, and times it."""
 
-    spec: dict[str, Any]
+    size: int
     config: Config
     dataset: Any
     backend: Any
     barrier: Callable[[], object]
 
-    def measure(self, task: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def measure(self, task: Task, seconds: float) -> TaskAnswer:
         from tfmat.training.meter import Meter
 
         source = self._build(task)
@@ -205,11 +343,11 @@ class _Bench:
             steps += len(block.indices)
         elapsed = time.monotonic() - started
         used = (time.process_time() - used) / elapsed / len(os.sched_getaffinity(0))
-        use = rank_use(meter.summary()["use"])
-        use |= {"cpu_utilisation": used, **sent_bytes(self.backend.bytes_per_step)}
-        return {"steps": steps, "seconds": elapsed, "use": use}
+        found = meter.summary()["use"] | {"cpu_utilisation": used}
+        use = rank_use(self.backend.rank, platform.node(), found, self.backend.bytes_per_step)
+        return TaskAnswer(steps, elapsed, use)
 
-    def _build(self, task: dict[str, Any]) -> Any:
+    def _build(self, task: Task) -> Any:
         """A new network on the backend; its source of batches."""
         from tfmat.backends.losses import per_example_function
         from tfmat.backends.step import choose_for, chosen_layers
@@ -217,9 +355,8 @@ class _Bench:
         from tfmat.optimizers import make_functional
         from tfmat.training.run import make_source
 
-        alone = self.backend.name == "single"
-        batch = task["batch_a_worker" if alone else "global_batch_size"]
-        size = self.spec["dataset_size"]
+        alone, size = self.backend.name == "single", self.size
+        batch = task.batch_a_worker if alone else task.global_batch_size
         settings = Settings(
             seed=self.config.seed, global_batch_size=batch, data=DataSection(reading="memory")
         )
@@ -256,21 +393,19 @@ class _Bench:
         return count, max(_FEWEST_CALLS, round(rate * seconds / count))
 
 
-def measure_training(
-    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
-) -> dict[str, Any]:
-    """`tasks`: the only one, trained as the main job does; rank 0 knows of all ranks."""
-    config = check_config(Config(spec["config"]))
-    prepare(spec, config, processes)
+def measure_training(order: Order, processes: Processes, folder: pathlib.Path) -> list[TaskAnswer]:
+    """The only task, trained as the main job does; rank 0 knows of all ranks."""
+    config, variant = order.checked_config, order.group.variant
+    prepare(variant, config, processes)
     from tfmat.data.dataset import PackedDataset
     from tfmat.networks import build_for
     from tfmat.training.trainer import Trainer
 
-    (task,), run = spec["tasks"], folder / "run"
-    size, batch = spec["dataset_size"], task["global_batch_size"]
-    dataset = PackedDataset.open(spec["dataset"], verify=False)
+    (task,), run = order.group.tasks, folder / "run"
+    size, batch = variant.dataset_size, task.global_batch_size
+    dataset = PackedDataset.open(order.dataset, verify=False)
     validation = slice(dataset.num_train, dataset.num_train + dataset.num_validation)
-    with make_variant_backend(spec, processes, folder) as backend:
+    with make_variant_backend(order, processes, folder) as backend:
         trainer = Trainer(
             build_for(config, dataset),
             optimizer=_optimizer(config, batch, size, backend),
@@ -285,46 +420,61 @@ def measure_training(
             dataset.features[:size],
             dataset.labels[:size],
             global_batch_size=batch,
-            train_for=spec["variant"]["train_for"],
+            train_for=variant.train_for,
             validation=(dataset.features[validation], dataset.labels[validation]),
             num_validation=config.data.num_validation,
             shard_size=dataset.shard_size,
         )
         answers = _answers_of_run(run) if backend.rank == 0 else []
-        return {"tasks": [backend.collectives.broadcast(answers)[backend.rank]]}
+        # What travels is JSON.
+        own = backend.collectives.broadcast([plain(each) for each in answers])[backend.rank]
+        return [check_json(own, TaskAnswer, run)]
 
 
-def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
+class _RankProfile(Struct):
+    """The part of profile.json that is about one rank."""
+
+    rank: int
+    node: str
+    steps: int
+    use: dict[str, Any]
+    timed_steps: int = 0
+    step_seconds: float = 0.0
+
+
+class _Profile(Struct):
+    ranks: list[_RankProfile]
+
+
+def _answers_of_run(run: pathlib.Path) -> list[TaskAnswer]:
     """The answers of all ranks, from profile.json and metrics.jsonl."""
-    from tfmat.scaling.model import training_lines
+    from tfmat.scaling.model import MeteredLine, training_lines
 
-    ranks = read_json(run / "profile.json")["ranks"]
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    answers = []
-    for rank in ranks:
-        if not rank.get("timed_steps"):
-            raise InputError("train_for is too short: everything ran in the call that compiles")
-        seconds = rank["timed_steps"] * rank["step_seconds"]
-        use = {**rank_use(rank["use"]), "node": rank["node"]}
-        answers.append({"steps": rank["timed_steps"], "seconds": seconds, "use": use})
+    path, metrics = run / "profile.json", run / "metrics.jsonl"
+    profile: _Profile = check_json(read_json(path), _Profile, path)
+    lines = [parse_json(line) for line in metrics.read_text("utf-8").splitlines()]
+    records: list[MeteredLine] = check_json(lines, list[MeteredLine], metrics)
+    if not all(rank.timed_steps for rank in profile.ranks):
+        raise InputError("train_for is too short: everything ran in the call that compiles")
     # A step is as long as on the slowest rank.
-    slowest = max(rank["step_seconds"] for rank in ranks)
-    untimed = ranks[0]["steps"] - ranks[0]["timed_steps"]
-    for answer in answers:
-        answer["use"] |= sent_bytes(records[-1]["use"].get("bytes_sent_per_step", 0))
-    answers[0]["training"] = training_lines(records, untimed, slowest)
-    return answers
+    slowest = max(rank.step_seconds for rank in profile.ranks)
+    untimed, sent = profile.ranks[0].steps - profile.ranks[0].timed_steps, records[-1].use
+    return [
+        TaskAnswer(
+            rank.timed_steps,
+            rank.timed_steps * rank.step_seconds,
+            rank_use(number, rank.node, rank.use, sent.bytes_sent_per_step),
+            () if number else tuple(training_lines(records, untimed, slowest)),
+        )
+        for number, rank in enumerate(profile.ranks)
+    ]
 
 
-def rank_use(use: dict[str, Any]) -> dict[str, Any]:
-    """The part of a Meter's summary that measurements keep, with the name of this machine."""
-    known = {field.name for field in dataclasses.fields(RankUse)}
-    return {"node": platform.node()} | {n: v for n, v in use.items() if n in known}
-
-
-def sent_bytes(count: float) -> dict[str, int]:
-    """`bytes_sent_per_step` of a RankUse; nothing where nothing was sent."""
-    return {"bytes_sent_per_step": round(count)} if count else {}
+def rank_use(rank: int, node: str, use: Mapping[str, Any], sent_bytes: float) -> RankUse:
+    """The part of a Meter's summary that measurements keep, and the bytes sent per step."""
+    names = {field.name for field in dataclasses.fields(RankUse)}
+    found = {name: value for name, value in use.items() if name in names}
+    return RankUse(rank, node, bytes_sent_per_step=round(sent_bytes) or None, **found)
 
 
 def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:
@@ -386,31 +536,28 @@ class BareMpi(Collectives):
         return list(self.world.allgather(value))
 
 
-def measure_sums(
-    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
-) -> dict[str, Any]:
-    """`sums`: for each size `bytes` and `seconds`, of one sum, in each of some calls, on this process."""
-    variant = spec["variant"]
-    if variant["backend"] == "mpi4py":
+def measure_sums(order: Order, processes: Processes, folder: pathlib.Path) -> list[SumsAnswer]:
+    """The sums of each size, the smallest first."""
+    backend = order.group.variant.backend
+    if backend == "mpi4py":
         workers: Collectives = BareMpi()
     else:
-        prepare(spec, check_config(Config(spec["config"])), processes)
-        workers = make_variant_backend(spec, processes, folder).collectives
-    sizes = sorted(spec["sizes"])
+        prepare(order.group.variant, order.checked_config, processes)
+        workers = make_variant_backend(order, processes, folder).collectives
+    sizes = sorted(order.group.sizes)
     # DTensor's graphs of several sizes would take each other's names for their loops, and be refused (TensorFlow 2.21):
     # on a mesh each size has gone before the next one comes.
-    groups = [[size] for size in sizes] if variant["backend"] == "dtensor" else [sizes]
+    groups = [[size] for size in sizes] if backend == "dtensor" else [sizes]
     with workers:
-        found = [answer for group in groups for answer in _measure_in_turns(workers, group)]
-    return {"sums": found}
+        return [answer for group in groups for answer in _measure_in_turns(workers, group)]
 
 
-def _measure_in_turns(workers: Collectives, sizes: Sequence[int]) -> list[dict[str, Any]]:
+def _measure_in_turns(workers: Collectives, sizes: Sequence[int]) -> list[SumsAnswer]:
     timings = [_Timing(workers, size) for size in sizes]
     for _ in range(_PASSES):
         for timing in timings:
             timing.one_pass()
-    return [{"bytes": timing.size, "seconds": timing.seconds} for timing in timings]
+    return [SumsAnswer(timing.size, timing.seconds) for timing in timings]
 
 
 class _Timing:

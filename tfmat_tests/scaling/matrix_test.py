@@ -8,7 +8,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.launch.mpirun import parse_hosts
-from tfmat.scaling.measure import Task, Variant, expand, unavailable
+from tfmat.scaling.measure import expand, unavailable
 from tfmat.scaling.model import summarise
 from tfmat.scaling.study import (
     TRAINING_ROUNDS_FROM,
@@ -106,10 +106,9 @@ def test_over_several_hosts_workers_fill_them_or_spread() -> None:
     about = dataclasses.replace(study(matrix), machine=machine)
     (launches,) = about.rounds(Measurements(), pathlib.Path("/study"))
     found = {
-        tuple(each.spec["variant"][name] for name in ("backend", "workers", "placement")): (
-            ",".join(map(str, each.hosts))
-        )
+        (variant.backend, variant.workers, variant.placement): ",".join(map(str, each.hosts))
         for each in launches
+        for variant in [each.spec.order.group.variant]
     }
     assert found == {
         ("single", 1, "filled"): "",
@@ -151,22 +150,20 @@ def test_each_round_has_an_order_of_its_own_and_only_what_is_missing() -> None:
     orders = [[each.name for each in of_round] for of_round in whole]
     assert [len(order) for order in orders] == [8, 6, 5]
     assert [name for name in orders[0] if name in orders[2]] != orders[2]
-    trained = [each for each in whole[0] if each.spec["variant"]["kind"] == "training"]
+    trained = [each for each in whole[0] if each.spec.order.group.variant.kind == "training"]
     assert [each.round for each in trained] == [TRAINING_ROUNDS_FROM]
     # After a kill: what is on disk is not planned again.
     first, second = whole[0][0], whole[1][0]
     done = Measurements(
         tuple(
-            Repetition(
-                about.point(Variant(**each.spec["variant"]), Task(**task)), each.round, 10, 1.0
-            )
+            Repetition(about.point(each.spec.order.group.variant, task), each.round, 10, 1.0)
             for each in (first, second)
-            for task in each.spec["tasks"]
+            for task in each.spec.order.group.tasks
         ),
         tuple(
             AllReduce("mpi", 2, 1024, 1e-5, 1e-5, 1e-5, 5, "test", round=each.round)
             for each in (first, second)
-            if each.spec["sizes"]
+            if each.spec.order.group.sizes
         ),
     )
     rest = about.rounds(done, folder)

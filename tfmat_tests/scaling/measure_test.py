@@ -6,7 +6,7 @@ import pathlib
 from tfmat.errors import InputError
 from tfmat.files import write_json
 from tfmat.scaling.measure import Launch, measure, run_locally
-from tfmat.scaling.worker import answer_file
+from tfmat.scaling.worker import Spec, answer_file
 
 
 class Notes:
@@ -26,10 +26,8 @@ class Notes:
 
 
 def launches(folder: pathlib.Path, names: str, number: int, **spec) -> list[Launch]:
-    return [
-        Launch(name, name, number, folder / f"{number}-{name}", {"name": name, **spec})
-        for name in names
-    ]
+    told = Spec(**{"program": "program:answer", **spec})
+    return [Launch(name, name, number, folder / f"{number}-{name}", told) for name in names]
 
 
 def answering(failing: str = "", silent: str = "", unusable: str = ""):
@@ -65,20 +63,17 @@ def test_a_variant_that_failed_twice_is_given_up_and_the_others_go_on(tmp_path, 
 def test_real_processes_say_what_their_program_returns(tmp_path):
     (tmp_path / "program.py").write_text(
         "import os\n"
-        "def answer(spec, processes, folder):\n"
-        "    if spec['fails']: raise SystemExit('in vain')\n"
+        "def answer(order, processes, folder):\n"
+        "    if order == 'fail': raise SystemExit('in vain')\n"
         "    return {'rank': processes.rank, 'own': os.environ['OWN'], 'bound': len(os.sched_getaffinity(0))}\n"
     )
     spec = {
-        "program": "program:answer",
-        "path": [str(tmp_path)],
-        "processors": 1,
+        "path": (str(tmp_path),),
         "environment": {"OWN": "value"},
         "watch": os.getpid(),
-        "fails": False,
     }
     good = launches(tmp_path, "a", 0, **spec)
-    bad = launches(tmp_path, "b", 0, **{**spec, "fails": True})
+    bad = launches(tmp_path, "b", 0, order="fail", **spec)
     notes = Notes()
     assert measure([[*good, *bad]], run_locally, notes) == 1
     assert notes.added == [("a", 0, [{"rank": 0, "own": "value", "bound": 1}])]

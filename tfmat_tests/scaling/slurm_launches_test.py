@@ -10,15 +10,16 @@ import pytest
 from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.launch.slurm import Site, SlurmJob, job_script
-from tfmat.scaling.measure import Launch, Study, Variant, job_of, slurm_machine
+from tfmat.scaling.measure import Launch, Study, job_of, slurm_machine
 from tfmat.scaling.study import Matrix, Measurements, Model, Runs, read_measurements
+from tfmat.scaling.worker import Variant
 from tfmat_tests import mpi
 from tfmat_tests.scaling.studies import write_config
 from tfmat_tests.slurm import Cluster, trial_slurm  # noqa: F401 (a fixture)
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "slurm_job.txt"
 SITE = Site(python="/venv/bin/python", cores_per_node=4, partition="batch")
-FOUND = {"mpi"}
+FOUND = frozenset({"mpi"})
 TEMPLATE = SlurmJob("scale", ("python",), pathlib.Path("/study"), time_limit="20", exclusive=True)
 
 

@@ -10,7 +10,7 @@ from tfmat.errors import InputError
 from tfmat.launch.processes import find_processes
 from tfmat.records.simulation import RecordForm
 from tfmat.scaling.study import load_matrix
-from tfmat.scaling.worker import _Bench, make_variant_backend
+from tfmat.scaling.worker import Group, Order, Task, Variant, _Bench, make_variant_backend
 from tfmat.workflow.job import curve_settings
 from tfmat_tests.scaling.studies import START
 
@@ -20,8 +20,11 @@ def test_a_launch_heeds_how_steps_are_computed(tmp_path):
     config.accumulate, config.offload, config.precision = 3, "slots", "bfloat16"
     config.model.recompute = "every:1"
     config.model.hidden_units = (64, 64)
-    variant = {"backend": "single", "mesh": "", "zero_stage": 0}
-    spec = {"config": config.to_dict(), "variant": variant, "dataset_size": 90}
+
+    def order(backend, mesh=""):
+        group = Group(Variant("steps", backend, 1, mesh=mesh))
+        return Order(group, config.to_dict(), "", 1.0)
+
     form = RecordForm.of(curve_settings(config))
     dataset = types.SimpleNamespace(
         settings=None,
@@ -32,16 +35,15 @@ def test_a_launch_heeds_how_steps_are_computed(tmp_path):
         input_scale=(1.0, 1.0, 1.0),
         shard_size=1024,
     )
-    with make_variant_backend(spec, find_processes(), tmp_path) as backend:
+    with make_variant_backend(order("single"), find_processes(), tmp_path) as backend:
         options = backend.options
         assert (options.accumulate, backend.settings.model.recompute) == (3, "every:1")
         assert (options.offload, backend.folder) == ("slots", str(tmp_path))
-        bench = _Bench(spec, config, dataset, backend, lambda: None)
-        bench._build({"batch_a_worker": 30})
+        bench = _Bench(90, config, dataset, backend, lambda: None)
+        bench._build(Task(30, 30))
         assert [layer.name for layer in backend._step._bfloat16] == ["hidden1", "hidden2"]
         assert f"slots are in a temporary file in {tmp_path.resolve()}" in backend.note
-    mesh = {"backend": "dtensor", "mesh": "batch:1", "zero_stage": 0}
-    on_mesh = make_variant_backend({**spec, "variant": mesh}, find_processes(), tmp_path)
+    on_mesh = make_variant_backend(order("dtensor", "batch:1"), find_processes(), tmp_path)
     assert on_mesh.settings.model.recompute == "every:1"
 
 

@@ -66,7 +66,9 @@ def measured(rounds, folder, names):
 
     told = {"data": str(folder), "batch_sizes": [8], "seconds": 0.01}
     launches = [
-        rounds.launch(name, 0, folder / "launches", "benchmarks.step:measure", variant=name, **told)
+        rounds.launch(
+            name, 0, folder / "launches", "benchmarks.step:measure", {"variant": name, **told}
+        )
         for name in names
     ]
     return rounds.measure_variants(lambda _: launches, samples_of=step._samples_of)

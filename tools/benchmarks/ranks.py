@@ -12,14 +12,14 @@ from rich.table import Table
 from benchmarks import rounds as lab
 from tfmat.config import Config, default_config
 from tfmat.data.dataset import PackedDataset
-from tfmat.files import as_json
 from tfmat.scaling.measure import Launch
+from tfmat.scaling.worker import Group, Order, Task, Variant
 
 STEPS = "tfmat.scaling.worker:measure_steps"
 _UNTUNED = {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
 
 
-class Variant(NamedTuple):
+class Way(NamedTuple):
     """How ranks train together: for people, a backend of tfmat's, and what the libraries are told."""
 
     title: str
@@ -28,32 +28,26 @@ class Variant(NamedTuple):
 
 
 VARIANTS = {
-    "alone": Variant("processes alone, nothing summed", "single"),
-    "mpi": Variant("--backend=mpi", "mpi"),
-    "tfmat": Variant("tfmat: one flat buffer, its own settings", "horovod"),
-    "untuned": Variant("Horovod's own settings", "horovod", _UNTUNED),
+    "alone": Way("processes alone, nothing summed", "single"),
+    "mpi": Way("--backend=mpi", "mpi"),
+    "tfmat": Way("tfmat: one flat buffer, its own settings", "horovod"),
+    "untuned": Way("Horovod's own settings", "horovod", _UNTUNED),
 }
 _CURVES = 20_000
 
 
-def steps_spec(
+def steps_order(
     config: Config,
     dataset: PackedDataset,
     seconds: float,
-    tasks: Sequence[dict[str, int]],
-    **variant: Any,
-) -> dict[str, Any]:
-    """The spec that `tfmat.scaling.worker` reads; see tfmat.scaling.measure."""
-    whole = {"backend": "single", "workers": 1, "mesh": "", "zero_stage": 0, **variant}
-    return {
-        "variant": whole,
-        "tasks": list(tasks),
-        "config": as_json(config.to_dict()),
-        "dataset": str(dataset.folder),
-        "dataset_size": dataset.num_train,
-        "seconds": seconds,
-        "split": False,
-    }
+    batch_sizes: Sequence[int],
+    backend: str,
+    workers: int,
+) -> Order:
+    """Steps with so many examples of each worker."""
+    variant = Variant("steps", backend, workers, dataset_size=dataset.num_train)
+    tasks = tuple(Task(size * workers, size) for size in batch_sizes)
+    return Order(Group(variant, tasks), config.to_dict(), str(dataset.folder), seconds)
 
 
 def make_data(folder: pathlib.Path, num_curves: int = _CURVES) -> PackedDataset:
@@ -71,15 +65,15 @@ def measure_ranks(
 ) -> dict[str, Any]:
     """Samples of every variant, and their summary; see rounds.py."""
     dataset = make_data(folder)
-    tasks = [{"batch_a_worker": b, "global_batch_size": b * ranks} for b in sorted(batch_sizes)]
+    sizes = sorted(batch_sizes)
 
     def of_round(number: int) -> list[Launch]:
         found = []
         for name, (_, backend, environment) in VARIANTS.items():
-            told = steps_spec(default_config(), dataset, seconds, tasks, backend=backend)
+            order = steps_order(default_config(), dataset, seconds, sizes, backend, ranks)
             # mpirun asks for yielding by itself where it counts more ranks than processors.
-            told["environment"] = {"OMPI_MCA_mpi_yield_when_idle": "1", **environment}
-            found.append(lab.launch(name, number, folder, STEPS, ranks, **told))
+            told = {"OMPI_MCA_mpi_yield_when_idle": "1", **environment}
+            found.append(lab.launch(name, number, folder, STEPS, order, ranks, environment=told))
         return found
 
     samples, skipped = lab.measure_variants(of_round, rounds)

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 # Their processes find `benchmarks` beside the tools.
-launch = functools.partial(launch_here, path=[str(pathlib.Path(__file__).resolve().parents[1])])
+launch = functools.partial(launch_here, path=(str(pathlib.Path(__file__).resolve().parents[1]),))
 
 
 class _Samples:
@@ -48,10 +48,9 @@ class _Samples:
 def samples_of_steps(launch: Launch, answers: Answers) -> list[Sample]:
     """Samples of steps as `tfmat.scaling.worker` measures them: a step takes as long as on the slowest rank."""
     found = []
-    for i, task in enumerate(launch.spec["tasks"]):
-        of_ranks = [answer["tasks"][i] for answer in answers]
+    for task, *of_ranks in zip(launch.spec.order.group.tasks, *answers, strict=True):
         seconds = [each["seconds"] / each["steps"] for each in of_ranks]
-        size = task["batch_a_worker"]
+        size = task.batch_a_worker
         found.append({"batch_size": size, "rate": size / max(seconds), "seconds_of_ranks": seconds})
     return found
 

@@ -90,11 +90,13 @@ def measure_steps(
     num_curves = -(-num_curves // multiple) * multiple
     log(f"simulating {num_curves:,} curves")
     _write_data(folder, num_curves, hidden_units)
-    spec: dict[str, Any] = {"data": str(folder), "batch_sizes": batch_sizes, "seconds": seconds}
+    told: dict[str, Any] = {"data": str(folder), "batch_sizes": batch_sizes, "seconds": seconds}
 
     def of_round(number: int) -> list[Launch]:
         program = "benchmarks.step:measure"
-        return [lab.launch(name, number, folder, program, variant=name, **spec) for name in names]
+        return [
+            lab.launch(name, number, folder, program, {"variant": name, **told}) for name in names
+        ]
 
     samples, skipped = lab.measure_variants(of_round, rounds, _samples_of)
     operations = max(sample["operations"] for sample in samples)
@@ -156,28 +158,28 @@ def _write_data(folder: pathlib.Path, num_curves: int, hidden_units: tuple[int, 
 
 def _samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
     (answer,) = answers
-    return [{**each, "rate": each["work"] / each["seconds"]} for each in answer["samples"]]
+    return [{**each, "rate": each["work"] / each["seconds"]} for each in answer]
 
 
-def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:
+def measure(order: dict[str, Any], processes: Processes, folder: pathlib.Path) -> list[lab.Sample]:
     """Called by the processes, see tfmat.scaling.worker: a sample of one variant at each batch size."""
-    data = Data(*(np.load(f"{spec['data']}/{part}.npy") for part in Data._fields))
-    module, _, kind = VARIANTS[spec["variant"]][1].partition(":")
+    data = Data(*(np.load(f"{order['data']}/{part}.npy") for part in Data._fields))
+    module, _, kind = VARIANTS[order["variant"]][1].partition(":")
     if module == "keras_variants":
         from tfmat.launch.runtime import prepare_tensorflow
 
         # As `tfmat train` does; Keras `fit` gets TensorFlow as it comes.
         prepare_tensorflow(
-            one_thread_an_operation=spec["variant"].startswith("ours"), own_program=True
+            one_thread_an_operation=order["variant"].startswith("ours"), own_program=True
         )
     try:
         variants = importlib.import_module(f"benchmarks.{module}")
     except ImportError as error:
-        library = spec["variant"].partition("_")[0]
+        library = order["variant"].partition("_")[0]
         raise InputError(f"{error}; --with_{library} installs it") from error
     make = getattr(variants, kind)
-    sizes = spec["batch_sizes"]
-    return {"samples": [_sample(make(data, b), data, b, spec["seconds"]) for b in sizes]}
+    sizes = order["batch_sizes"]
+    return [_sample(make(data, b), data, b, order["seconds"]) for b in sizes]
 
 
 def _sample(variant: Any, data: Data, batch_size: int, seconds: float) -> lab.Sample:

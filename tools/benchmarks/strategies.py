@@ -19,13 +19,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.config import Config, check_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.files import write_json
 from tfmat.launch.port_guard import Neighbour, check_not_refused, guard_port
 from tfmat.launch.processes import Processes
 from tfmat.networks import build_for
-from tfmat.scaling.worker import answer_file, join_others
+from tfmat.scaling.worker import Order, answer_file, join_others
 
 # _TRIAL_STEPS: steps of each of three trials; the first compiles, the second is a warm-up.
 _TRIAL_STEPS = 10
@@ -38,10 +37,10 @@ _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-7
 
 
 def measure_together(
-    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
-) -> dict[str, Any]:
+    order: Order, processes: Processes, folder: pathlib.Path
+) -> list[dict[str, Any]]:
     """Called by each of several processes; those that only serve have an empty answer."""
-    name, rank = spec["variant"]["backend"], processes.rank
+    name, rank = order.group.variant.backend, processes.rank
     is_served = name != "multi_worker_mirrored"
     check_not_refused("tf.distribute over several processes")
     others = join_others(processes, folder)
@@ -69,7 +68,7 @@ def measure_together(
         guard.wait()
     # The chief alone says how many steps there are; mirrored workers agree.
     agree = int if is_served else others.broadcast
-    answer = {} if server else {"tasks": measure_tasks(training, spec, agree)}
+    answer = [] if server else measure_tasks(training, order, agree)
     others.barrier()
     # TensorFlow's servers cannot be stopped, and its coordinator waits for them when Python ends.
     write_json(answer_file(folder, rank), answer)
@@ -78,20 +77,20 @@ def measure_together(
 
 
 def measure_tasks(
-    training: Any, spec: dict[str, Any], agree: Callable[[int], int] = int
+    training: Any, order: Order, agree: Callable[[int], int] = int
 ) -> list[dict[str, Any]]:
     """Steps, seconds and losses of each batch size.
 
     Args:
       training: Mirrored or OnServer.
-      spec: of the launch.
+      order: of the launch.
       agree: the number of steps that all processes take, where each would find its own.
     """
-    config = check_config(Config(spec["config"]))
-    dataset, tasks = PackedDataset.open(spec["dataset"], verify=False), []
-    for task in spec["tasks"]:
+    config = order.checked_config
+    dataset, tasks = PackedDataset.open(order.dataset, verify=False), []
+    for task in order.group.tasks:
         keras.utils.set_random_seed(0)
-        batches = functools.partial(_batches, dataset, task["batch_a_worker"])
+        batches = functools.partial(_batches, dataset, task.batch_a_worker)
         training.build(build_for(config, dataset), config.optimizer.learning_rate, batches)
         losses, steps = [], _TRIAL_STEPS
         for trial in range(4):
@@ -99,7 +98,7 @@ def measure_tasks(
             losses.append(training.train(steps))
             seconds = time.monotonic() - started
             if trial == 2:
-                steps = agree(max(2 * steps, round(steps * spec["seconds"] / seconds)))
+                steps = agree(max(2 * steps, round(steps * order.seconds / seconds)))
         tasks.append({"steps": steps, "seconds": seconds, "losses": losses})
     return tasks
 

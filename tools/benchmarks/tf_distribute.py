@@ -12,12 +12,13 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks import rounds as lab
-from benchmarks.ranks import STEPS, make_data, steps_spec
+from benchmarks.ranks import STEPS, make_data, steps_order
 from tfmat.config import Config, default_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.scaling.measure import Answers, Launch
+from tfmat.scaling.worker import Order
 
 VARIANTS = {
     "alone": "one worker without any parallel library",
@@ -70,36 +71,43 @@ def launches_of(
     found = []
     for name in names:
         ours, among = name in ("alone", "horovod"), 1 if name == "alone" else workers
-        tasks = [{"batch_a_worker": b, "global_batch_size": b * among} for b in batch_sizes]
         backend = "single" if name == "alone" else name
-        told = steps_spec(
-            config or default_config(), dataset, seconds, tasks, backend=backend, workers=among
+        order = steps_order(
+            config or default_config(), dataset, seconds, batch_sizes, backend, among
         )
         processes = 1 if name in ("alone", "mirrored") else workers + 2 * (name in SERVERS)
         # A server and its chief take any processor, so its processes choose for themselves.
         width = {"mirrored": workers, **dict.fromkeys(SERVERS, os.cpu_count() or 1)}.get(name, 1)
         program = STEPS if ours else "benchmarks.tf_distribute:measure"
-        told |= {
-            "processors": width,
-            "environment": {} if ours else {"TF_NUM_INTEROP_THREADS": _THREADS},
-        }
-        found.append(lab.launch(name, number, folder, program, processes, **told))
+        threads = {} if ours else {"TF_NUM_INTEROP_THREADS": _THREADS}
+        found.append(
+            lab.launch(
+                name,
+                number,
+                folder,
+                program,
+                order,
+                processes,
+                processors=width,
+                environment=threads,
+            )
+        )
     return found
 
 
 def samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
     """Examples a second of all workers, by the slowest process that measured."""
     found = []
-    for i, task in enumerate(launch.spec["tasks"]):
-        seconds = [a["tasks"][i]["seconds"] / a["tasks"][i]["steps"] for a in answers if a]
-        rate = task["global_batch_size"] / max(seconds)
-        found.append({"batch_size": task["batch_a_worker"], "rate": rate})
+    measured = [answer for answer in answers if answer]
+    for task, *of_ranks in zip(launch.spec.order.group.tasks, *measured, strict=True):
+        rate = task.global_batch_size / max(each["seconds"] / each["steps"] for each in of_ranks)
+        found.append({"batch_size": task.batch_a_worker, "rate": rate})
     return found
 
 
-def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:
+def measure(order: Order, processes: Processes, folder: pathlib.Path) -> list[dict[str, Any]]:
     """Called by the processes, see tfmat.scaling.worker: steps, seconds and losses of each batch size."""
-    name, workers = spec["variant"]["backend"], spec["variant"]["workers"]
+    name, workers = order.group.variant.backend, order.group.variant.workers
     if name in SERVERS and processes.rank >= 2:
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[(processes.rank - 2) % len(processors)]})
@@ -112,5 +120,5 @@ def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) ->
     if name == "mirrored":
         devices_of = [f"CPU:{i}" for i in range(workers)]
         training = strategies.Mirrored(strategies.tf.distribute.MirroredStrategy(devices_of))
-        return {"tasks": strategies.measure_tasks(training, spec)}
-    return strategies.measure_together(spec, processes, folder)
+        return strategies.measure_tasks(training, order)
+    return strategies.measure_together(order, processes, folder)
