@@ -521,8 +521,8 @@ def peak_memory() -> int:
 def find_gpu() -> Any:
     """NVML's handle of the GPU that TensorFlow computes on; None without a GPU or without `nvidia-ml-py`.
 
-    Not tried on a machine with a GPU yet. NVML counts GPUs by their place on the bus, CUDA by their speed unless
-    CUDA_DEVICE_ORDER=PCI_BUS_ID: where a node's GPUs differ, set that.
+    NVML counts GPUs by their place on the bus, CUDA by their speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID: where a node's
+    GPUs differ, set that.
     """
     visible = tf.config.get_visible_devices("GPU")
     if not visible:
