@@ -77,7 +77,7 @@ from tfmat.scaling.worker import (
     Variant,
     answer_file,
 )
-from tfmat.workflow.job import check_training_fits, curve_settings, make_dataset, named_dataset
+from tfmat.workflow.job import Job, check_training_fits, curve_settings, make_dataset, named_dataset
 
 # --------------------------------------------------------------------------------------------------
 # The variants of a matrix: what is measured, and the batches of each.
@@ -478,14 +478,11 @@ class Machine:
         return -(-variant.workers // self.nodes_of(variant)) > self.workers_per_node
 
 
-def local_machine(
-    session: dict[str, Any], sums_with: frozenset[str], matrix: Matrix, hosts: tuple[Host, ...] = ()
-) -> Machine:
-    """This machine, or several like it.
+def local_machine(session: dict[str, Any], matrix: Matrix, hosts: tuple[Host, ...] = ()) -> Machine:
+    """This machine, or several like it; what sums there is not known yet.
 
     Args:
       session: of `tfmat.launch.machine.describe_session`.
-      sums_with: libraries that sum on this machine.
       matrix: says what a worker gets of it, and may name it.
       hosts: machines over which launches go, each with as many workers; none for this one alone.
 
@@ -505,7 +502,6 @@ def local_machine(
         workers_per_node=(
             hosts[0].slots if hosts else max(1, processors // matrix.processors_a_worker)
         ),
-        sums_with=sums_with,
         mpirun=shutil.which("mpirun") is not None,
         infiniband=any(pathlib.Path("/sys/class/infiniband").glob("*")),
         gpus=len(gpus),
@@ -896,22 +892,13 @@ _JOB_LOOKS = 2.0
 _FOR_FILES = 20.0
 
 
-def slurm_machine(
-    site: Site,
-    matrix: Matrix,
-    sums_with: frozenset[str],
-    *,
-    partition: str | None,
-    most_nodes: int | None,
-) -> Machine:
-    """The nodes that a study's jobs get.
+def slurm_machine(site: Site, matrix: Matrix, template: SlurmJob) -> Machine:
+    """The nodes that a study's jobs get; what sums there is not known yet.
 
     Args:
       site: says processors and GPUs of a node.
       matrix: says what a worker gets of them.
-      sums_with: libraries that sum on this machine; the nodes have the same software.
-      partition: of the jobs; None for the site's.
-      most_nodes: that a job may have; None for any number.
+      template: of the jobs: their partition, and the most nodes of one.
 
     Raises:
       InputError: nobody says how many workers a node takes.
@@ -926,16 +913,15 @@ def slurm_machine(
             "how many workers a node takes is not known; give workers_per_node in get_scaling(), or cores_per_node "
             "(with GPUs gpus_per_node) in the site file"
         )
-    name = partition or site.partition or "default partition"
+    name = template.partition or site.partition or "default partition"
     return Machine(
         hardware=matrix.hardware or f"SLURM, {name}",
         processors=site.cores_per_node or workers * matrix.processors_a_worker,
         workers_per_node=workers,
-        sums_with=sums_with,
         infiniband=True,  # not to be seen from here
         gpus=matrix.gpus_a_worker,
         slurm=True,
-        most_nodes=most_nodes,
+        most_nodes=template.nodes,
     )
 
 
@@ -1043,16 +1029,22 @@ def scale(
       InputError, Interrupted.
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
-    folder = pathlib.Path(workdir)
-    dataset = _dataset(config, matrix, data_dir)
-    check_training_fits(Settings.of(config), num_outputs=len(dataset.parameters), form=dataset.form)
+    folder, session = pathlib.Path(workdir), describe_session()
+    if slurm:
+        template, site = slurm
+        machine = slurm_machine(site, matrix, template)
+    else:
+        machine = local_machine(session, matrix, hosts)
+    curves, dataset = curve_settings(config), _named_dataset(config, matrix, data_dir)
+    settings, path = Settings.of(config), pathlib.Path(data_dir)
+    job = Job(settings, "single", Processes(), curves, dataset, path)
+    check_training_fits(settings, num_outputs=job.num_outputs, form=job.form)
     busy = f"another tfmat scale works in {folder}; wait for it, or use another --workdir"
     with locked(folder, busy):
         check_same_study(folder, config)
-        session = describe_session()
-        study = _study(config, matrix, dataset, folder, session, slurm, hosts)
+        dataset = dataset or make_dataset(config, curves, data_dir)
+        study = _study(config, matrix, dataset, folder, machine)
         if dry_run and slurm:
-            template, site = slurm
             first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]
             print(job_script(job_of(first, template, site), site), end="")
             return
@@ -1077,15 +1069,15 @@ def scale(
         )
 
 
-def _dataset(config: Config, matrix: Matrix, data_dir: str) -> PackedDataset:
+def _named_dataset(config: Config, matrix: Matrix, data_dir: str) -> PackedDataset | None:
+    """The data set that `data_dir` is; None where one with as many curves as the study needs is to be made."""
     sizes = [size for runs in matrix.runs for size in runs.values("dataset_size")]
     num_train = max([matrix.dataset_size, *sizes])
     dataset = named_dataset(config, data_dir)
     if dataset is None:
         # A quarter of the curves validates.
         config.data.num_curves = -(-num_train * 4 // 3)
-        return make_dataset(config, curve_settings(config), data_dir)
-    if dataset.num_train < num_train:
+    elif dataset.num_train < num_train:
         raise InputError(
             f"{data_dir} has {dataset.num_train:,} training examples, the study asks for {num_train:,}; give a "
             "larger data set or a smaller dataset_size"
@@ -1098,9 +1090,7 @@ def _study(
     matrix: Matrix,
     dataset: PackedDataset,
     folder: pathlib.Path,
-    session: dict[str, Any],
-    slurm: tuple[SlurmJob, Site] | None,
-    hosts: tuple[Host, ...],
+    machine: Machine,
 ) -> Study:
     log("looking at networks and libraries")
     configs = {
@@ -1108,13 +1098,8 @@ def _study(
         for name in ("default", *matrix.models)
     }
     found = networks_and_libraries(Networks(configs, len(dataset.parameters)), folder)
-    if slurm is None:
-        machine = local_machine(session, found.sums_with, matrix, hosts)
-    else:
-        template, site = slurm
-        machine = slurm_machine(
-            site, matrix, found.sums_with, partition=template.partition, most_nodes=template.nodes
-        )
+    # Nodes of a cluster have the same software.
+    machine = dataclasses.replace(machine, sums_with=found.sums_with)
     # Processes of other machines cannot see this one.
-    watch = None if slurm or hosts else os.getpid()
+    watch = None if machine.slurm or machine.hosts else os.getpid()
     return Study(config, matrix, machine, found.models, dataset.folder.resolve(), watch)

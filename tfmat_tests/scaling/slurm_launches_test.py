@@ -4,11 +4,11 @@ import dataclasses
 import pathlib
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from tfmat.config import default_config
-from tfmat.errors import InputError
 from tfmat.launch.slurm import Site, SlurmJob, job_script
 from tfmat.scaling.measure import Launch, Study, job_of, slurm_machine
 from tfmat.scaling.study import Matrix, Measurements, Model, Runs, read_measurements
@@ -19,12 +19,12 @@ from tfmat_tests.slurm import Cluster, trial_slurm  # noqa: F401 (a fixture)
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "slurm_job.txt"
 SITE = Site(python="/venv/bin/python", cores_per_node=4, partition="batch")
-FOUND = frozenset({"mpi"})
 TEMPLATE = SlurmJob("scale", ("python",), pathlib.Path("/study"), time_limit="20", exclusive=True)
 
 
 def study(matrix: Matrix, most_nodes: int | None = None) -> Study:
-    machine = slurm_machine(SITE, matrix, FOUND, partition=None, most_nodes=most_nodes)
+    machine = slurm_machine(SITE, matrix, dataclasses.replace(TEMPLATE, nodes=most_nodes))
+    machine = dataclasses.replace(machine, sums_with=frozenset({"mpi"}))
     models = {"default": Model("default", 1000, 4000)}
     return Study(default_config(), matrix, machine, models, pathlib.Path("/data"))
 
@@ -56,10 +56,17 @@ def test_nodes_are_filled_or_spread_over() -> None:
     assert machine.hardware == "SLURM, batch"
 
 
-def test_a_node_of_unknown_size_is_told() -> None:
-    matrix = Matrix(runs=[Runs("single", batch_a_worker=75)])
-    with pytest.raises(InputError, match="workers_per_node in get_scaling"):
-        slurm_machine(Site(), matrix, FOUND, partition=None, most_nodes=None)
+def test_a_node_of_unknown_size_is_told_before_anything_is_made(
+    refused: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+    config = write_config(tmp_path, 'Matrix(runs=[Runs("single", batch_a_worker=75)])')
+    (tmp_path / "site.toml").write_text("")
+    said = refused(
+        "scale", f"--config={config}", "--launcher=slurm", "--dry_run", f"--site={tmp_path}/site.toml",
+        f"--data_dir={tmp_path}/data", f"--workdir={tmp_path}/study",
+    )  # fmt: skip
+    assert "give workers_per_node in get_scaling(), or cores_per_node" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"site.toml", "study.py"}
 
 
 @pytest.mark.large
