@@ -151,8 +151,13 @@ def is_locked(folder: pathlib.Path) -> bool:
     return False
 
 
-def write_json(path: str | os.PathLike, content: Any) -> None:
-    """Writes `content`, which may hold msgspec's structs, as indented JSON, whole or not at all."""
+def write_json(path: str | os.PathLike, content: Any, *, infinite_is_null: bool = False) -> None:
+    """Writes `content`, which may hold msgspec's structs, as indented JSON, whole or not at all.
+
+    JSON has no infinite numbers: ValueError, unless they are to be null.
+    """
+    if infinite_is_null:
+        content = parse_json(json.dumps(content, default=plain), nan_is_none=True)
     with atomic_write(path, "w") as file:
         json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False, default=plain)
         file.write("\n")

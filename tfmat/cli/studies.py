@@ -29,6 +29,7 @@ from tfmat.errors import InputError
 
 if TYPE_CHECKING:
     from tfmat.large_batch.landscape import EndedRun, LandscapeOptions
+    from tfmat.large_batch.learning_curve import Answer, Estimate, LearningCurve
     from tfmat.launch.slurm import Site, SlurmJob
 
 # --------------------------------------------------------------------------------------------------
@@ -315,85 +316,75 @@ def learning_curve(flag_values: FlagValues, arguments: list[str]) -> int:
         seeds=flag_values.seeds,
         wanted=flag_values.wanted,
     )
-    for name, law in content["laws"].items():
-        for line in learning_curve_lines(name, law, content):
+    for name in content.laws:
+        for line in learning_curve_lines(name, content):
             print(line)
     print(pathlib.Path(workdir) / "learning_curve.png")
     return 0
 
 
-def learning_curve_lines(name: str, law: dict[str, Any], content: dict[str, Any]) -> list[str]:
-    """The answers for one parameter in plain words.
-
-    Args:
-      name: of the parameter.
-      law: see `tfmat.large_batch.learning_curve.answers`.
-      content: of learning_curve.json.
-    """
-    measured = {
-        key: [point[key] for point in content["points"]] for key in ("curves", "parameters")
-    }
-    wanted = f"{content['quantity']} ≤ {content['wanted']:g}"
-    said = [f"{name}: {_exponents(law)}; runs are {100 * law['misfit']:.0f} % off the fit"]
-    if not law["falls"]:
+def learning_curve_lines(name: str, content: "LearningCurve") -> list[str]:
+    """The answers for the parameter of that name in plain words."""
+    law, points = content.laws[name], content.points
+    wanted = f"{content.quantity} ≤ {content.wanted:g}"
+    said = [f"{name}: {_exponents(law)}; runs are {100 * law.misfit:.0f} % off the fit"]
+    if not law.falls:
         said.append(
             "  note: the error does not surely fall with the curves; add --curves or --seeds"
         )
-    if below := [one for one in law["networks"] if one["reached"] < one["limit"]["value"]]:
-        widths = ", ".join(f"{one['width']:g}" for one in below)
+    if below := [one for one in law.networks if one.reached < one.limit.value]:
+        widths = ", ".join(f"{one.width:g}" for one in below)
         said.append(
             f"  note: width {widths} already came below the limit of the fit, which runs do not follow; do not rely "
             "on limits and sizes"
         )
-    for network in law["networks"]:
-        who = f"width {network['width']:g} ({network['parameters']:,} parameters)"
-        answer, limit = (
-            _curves_needed(network["curves"], measured["curves"], wanted),
-            network["limit"],
-        )
+    for network in law.networks:
+        who = f"width {network.width:g} ({network.parameters:,} parameters)"
+        answer = _curves_needed(network.curves, [point.curves for point in points], wanted)
+        limit = network.limit
         said.append(
-            f"  {who}: {answer}; limit {limit['value']:.3g} ({limit['low']:.3g} to {limit['high']:.3g})"
+            f"  {who}: {answer}; limit {limit.value:.3g} ({limit.low:.3g} to {limit.high:.3g})"
         )
-    for size in law["sizes"]:
-        who = "endless curves" if size["curves"] is None else f"{size['curves']:,} curves"
-        needed, width = size["parameters"], size["width"]
+    for size in law.sizes:
+        who = "endless curves" if size.curves is None else f"{size.curves:,} curves"
+        needed, width = size.parameters.value, size.width
         answer = f"no width gives {wanted}"
-        if width["value"] is not None:
-            doubt = _doubt(needed["value"], measured["parameters"], "parameters")
+        if math.isfinite(width.value):
+            doubt = _doubt(needed, [point.parameters for point in points], "parameters")
             answer = (
-                f"{wanted} takes about width {width['value']:.2g} ({_about(width['low'])} to "
-                f"{_about(width['high'])}), {_about(needed['value'])} parameters{doubt}"
+                f"{wanted} takes about width {width.value:.2g} ({_about(width.low)} to {_about(width.high)}), "
+                f"{_about(needed)} parameters{doubt}"
             )
         said.append(f"  with {who}: {answer}")
     return said
 
 
-def _curves_needed(needed: dict[str, float | None], measured: list[int], wanted: str) -> str:
-    value = needed["value"]
-    if value is None:
-        if needed["low"] is None:
+def _curves_needed(needed: "Estimate", measured: list[int], wanted: str) -> str:
+    value = needed.value
+    if math.isinf(value):
+        if math.isinf(needed.low):
             return f"no number of curves gives {wanted}; try a longer training or a larger network"
-        return f"by the fit no number of curves gives {wanted}, by its interval {_about(needed['low'])} or more"
+        return f"by the fit no number of curves gives {wanted}, by its interval {_about(needed.low)} or more"
     if value > _OUT_OF_REACH * max(measured):
         return f"no number of curves within {_OUT_OF_REACH:,} times those measured gives {wanted}"
     count = int(float(f"{value:.2g}"))
     return (
-        f"{wanted} takes about {_about(value)} training curves ({_about(needed['low'])} to {_about(needed['high'])}), "
+        f"{wanted} takes about {_about(value)} training curves ({_about(needed.low)} to {_about(needed.high)}), "
         f"data.num_curves={count + count // 3}{_doubt(value, measured, 'curves')}"
     )
 
 
-def _exponents(law: dict[str, Any]) -> str:
+def _exponents(law: "Answer") -> str:
     said = []
-    for name, what in (("alpha", "curves"), ("beta", "parameters")):
-        if one := law[name]:
-            said.append(f"{what}^-{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})")
+    for one, what in ((law.alpha, "curves"), (law.beta, "parameters")):
+        if one:
+            said.append(f"{what}^-{one.value:.2f} ({one.low:.2f} to {one.high:.2f})")
     return f"falls as {' and '.join(said)}"
 
 
-def _about(value: float | None) -> str:
+def _about(value: float) -> str:
     """Two digits of a number; an interval's end that is infinite has none."""
-    if value is None:
+    if math.isinf(value):
         return "no end"
     rounded = float(f"{value:.2g}")
     return f"{rounded:,.0f}" if 10 <= rounded < 1e9 else f"{rounded:.2g}"

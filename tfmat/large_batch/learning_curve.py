@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import pathlib
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import least_squares
@@ -58,20 +60,12 @@ _CONFIDENCE = 0.9
 _WALKERS_A_NUMBER, _ROUNDS, _SETTLING, _KEPT_OF = 80, 600, 100, 5
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """A number with its 90 % interval; infinite where nothing reaches what is wanted."""
 
     value: float
     low: float
     high: float
-
-    def to_json(self) -> dict[str, float | None]:
-        """`value`, `low` and `high`; None for infinity, which JSON lacks."""
-        return {
-            name: value if math.isfinite(value) else None
-            for name, value in dataclasses.asdict(self).items()
-        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,11 +251,92 @@ def _estimate(values: Array) -> Estimate:
 
 
 # --------------------------------------------------------------------------------------------------
+# `learning_curve.json`, in which null stands for infinity.
+
+
+class Run(Struct, frozen=True):
+    """A run that came to its end.
+
+    Attributes:
+      curves: that it trained on.
+      width: times the config's dense units.
+      parameters: of its network.
+      errors: parameter of the law -> error on the test curves.
+    """
+
+    curves: int
+    width: float
+    seed: int
+    parameters: int
+    errors: dict[str, float]
+
+
+class MeasuredNetwork(Struct):
+    """A network of the runs.
+
+    Attributes:
+      limit: its error with endless curves.
+      reached: geometric mean of its errors with the most curves.
+      curves: that give the wanted error.
+    """
+
+    width: float
+    parameters: int
+    limit: Estimate
+    reached: float
+    curves: Estimate
+
+
+class Size(Struct):
+    """The network that gives the wanted error with so many curves; None for endless ones."""
+
+    curves: int | None
+    parameters: Estimate
+    width: Estimate
+
+
+class Answer(Struct):
+    """The law of one parameter.
+
+    Attributes:
+      alpha, beta: exponents; beta is None with one network.
+      misfit: root mean square of the logarithms.
+      falls: whether the errors surely fall with the curves.
+      networks: each of the measured ones.
+      sizes: for the largest measured number of curves, and for endless ones.
+    """
+
+    alpha: Estimate
+    beta: Estimate | None
+    misfit: float
+    falls: bool
+    networks: list[MeasuredNetwork]
+    sizes: list[Size]
+
+
+class LearningCurve(Struct):
+    """The whole study.
+
+    Attributes:
+      quantity: of the errors: η where the best possible is known, else root mean square in % of the range.
+      wanted: error that is asked for.
+      diverged: names of runs.
+      laws: parameter of the law -> its answer.
+    """
+
+    quantity: str
+    wanted: float
+    points: list[Run]
+    diverged: list[str]
+    laws: dict[str, Answer]
+
+
+# --------------------------------------------------------------------------------------------------
 # The picture.
 
 
 def learning_figure(
-    points: Sequence[Mapping[str, Any]],
+    points: Sequence[Run],
     laws: Mapping[str, PowerLaw],
     quantity: str,
     wanted: float,
@@ -269,21 +344,21 @@ def learning_figure(
     """A panel a parameter: the errors of the runs over their training curves, and the fit with its interval.
 
     Args:
-      points: of learning_curve.json.
+      points: the runs.
       laws: parameter -> its fit.
       quantity: what the errors are.
       wanted: error that is asked for.
     """
     figure = new_figure(5.0 * len(laws), 4.4)
     panels = figure.subplots(1, len(laws), squeeze=False)[0]
-    networks = sorted({point["parameters"] for point in points})
-    most = max(point["curves"] for point in points)
-    curves = np.geomspace(min(point["curves"] for point in points), 10 * most, 60)
+    networks = sorted({point.parameters for point in points})
+    most = max(point.curves for point in points)
+    curves = np.geomspace(min(point.curves for point in points), 10 * most, 60)
     for panel, (name, law) in zip(panels, laws.items(), strict=True):
         for i, parameters in enumerate(networks):
-            own = [point for point in points if point["parameters"] == parameters]
+            own = [point for point in points if point.parameters == parameters]
             look = {"color": COLOURS[i % MOST_SERIES], "marker": MARKERS[i % MOST_SERIES]}
-            x, y = ([point["curves"] for point in own], [point["errors"][name] for point in own])
+            x, y = [point.curves for point in own], [point.errors[name] for point in own]
             panel.plot(x, y, ls="", ms=5, label=f"{parameters:,} parameters", **look)
             found = [law.error(count, parameters) for count in curves]
             panel.plot(curves, [each.value for each in found], lw=1.4, color=look["color"])
@@ -324,7 +399,7 @@ def learning_curve(
     widths: Sequence[float] = (1.0,),
     seeds: int = 2,
     wanted: float = 1.2,
-) -> dict[str, Any]:
+) -> LearningCurve:
     """Trains every network on every number of curves; writes learning_curve.csv, .json, .png and .svg.
 
     Args:
@@ -337,9 +412,7 @@ def learning_curve(
       wanted: error that is asked for: η where the best possible is known, else root mean square in % of the range.
 
     Returns:
-      The content of learning_curve.json: `quantity` (η or error), `wanted`, `points` (each `curves`, `width`, `seed`,
-      `parameters` of the network and `errors`: parameter of the law -> number), `diverged` (names of runs), and `laws`:
-      parameter of the law -> see `answers`.
+      The content of learning_curve.json.
 
     Raises:
       InputError: before the first run begins.
@@ -348,37 +421,35 @@ def learning_curve(
     """
     _check(config, curves, widths, seeds, wanted)
     folder = pathlib.Path(workdir)
-    runs = [
-        _study_run(config, count, width, seed, data_dir)
-        for seed in range(seeds)
-        for count in sorted(set(curves))
-        for width in sorted(set(widths))
-    ]
-    points, diverged = [], []
-    for run, job, path in run_all(runs, workdir, data_dir):
+    plan = list(itertools.product(range(seeds), sorted(set(curves)), sorted(set(widths))))
+    runs = [_study_run(config, count, width, seed, data_dir) for seed, count, width in plan]
+    points: list[Run] = []
+    etas: list[dict[str, float] | None] = []
+    diverged: list[str] = []
+    for (seed, count, width), (run, job, path) in zip(
+        plan, run_all(runs, workdir, data_dir), strict=True
+    ):
         if state_of(path) == "diverged":
             log(f"{run.name} diverged and is left out")
             diverged.append(run.name)
             continue
-        points.append({**run.key, "parameters": job.num_weights, **_scores(path)})
-        write_text(folder / "learning_curve.csv", spreadsheet_text(_table(points)))
+        eta, rmse = _scores(path)
+        etas.append(eta)
+        points.append(Run(count, width, seed, job.num_weights, rmse))
+        write_text(folder / "learning_curve.csv", spreadsheet_text(_table(points, etas)))
     _check_enough(points, diverged, widths)
-    quantity = ETA if all(point["eta"] for point in points) else RMSE
-    for point in points:
-        eta, rmse = point.pop("eta"), point.pop("rmse")
-        point["errors"] = eta if quantity == ETA else rmse
-
-    laws = {name: law_of(points, name, quantity) for name in points[0]["errors"]}
+    quantity = RMSE
+    if all(etas):
+        quantity = ETA
+        points = [
+            structs.replace(point, errors=eta) for point, eta in zip(points, etas, strict=True)
+        ]
+    laws = {name: law_of(points, name, quantity) for name in points[0].errors}
     size_of = functools.partial(weights_at, job, config)
-    content = {
-        "quantity": quantity,
-        "wanted": wanted,
-        "points": points,
-        "diverged": diverged,
-        "laws": {name: answers(law, points, name, wanted, size_of) for name, law in laws.items()},
-    }
+    found = {name: answers(law, points, name, wanted, size_of) for name, law in laws.items()}
+    content = LearningCurve(quantity, wanted, points, diverged, found)
     save_png_and_svg(learning_figure(points, laws, quantity, wanted), folder / "learning_curve")
-    write_json(folder / "learning_curve.json", content)
+    write_json(folder / "learning_curve.json", content, infinite_is_null=True)
     return content
 
 
@@ -388,62 +459,46 @@ def weights_at(job: "Job", config: Config, width: float) -> int:
     return dataclasses.replace(job, settings=settings).num_weights
 
 
-def law_of(points: Sequence[dict[str, Any]], name: str, quantity: str) -> PowerLaw:
+def law_of(points: Sequence[Run], name: str, quantity: str) -> PowerLaw:
     """The power law of the errors of one parameter."""
     return fit_power_law(
-        np.array([point["curves"] for point in points], float),
-        np.array([point["parameters"] for point in points], float),
-        np.array([point["errors"][name] for point in points]),
+        np.array([point.curves for point in points], float),
+        np.array([point.parameters for point in points], float),
+        np.array([point.errors[name] for point in points]),
         floor=1.0 if quantity == ETA else 0.0,
     )
 
 
 def answers(
-    law: PowerLaw, points: Sequence[dict[str, Any]], name: str, wanted: float, size_of: SizeOf
-) -> dict[str, Any]:
-    """The law of one parameter; every estimate has `value`, `low` and `high` (90 %), None for infinity.
-
-    Returns:
-      `alpha`, `beta` (None with one network), `misfit` (root mean square of the logarithms), `falls` (whether the
-      errors surely fall with the curves), `networks`: for each measured one `width`, `parameters`, `limit` (its error
-      with endless curves), `reached` (geometric mean of its errors with the most curves) and `curves` (that give the
-      wanted error); and `sizes`: for the largest measured number of
-      `curves` and for endless ones (None) the `parameters` and the `width` that give the wanted error.
-    """
-    counts = [point["curves"] for point in points]
-    networks = sorted({(point["parameters"], point["width"]) for point in points})
-    exponents = law.exponents()
-    found: dict[str, Any] = {
-        "alpha": exponents[0].to_json(),
-        "beta": exponents[1].to_json() if len(exponents) > 1 else None,
-        "misfit": law.misfit,
-        "falls": law.fall(min(counts), max(counts)).low > _LEAST_FALL,
-        "networks": [
-            {
-                "width": width,
-                "parameters": parameters,
-                "limit": law.error(parameters=parameters).to_json(),
-                "reached": _reached(points, name, width),
-                "curves": law.examples_for(wanted, parameters).to_json(),
-            }
-            for parameters, width in networks
-        ],
-        "sizes": [],
-    }
-    for count in (max(counts), None) if len(exponents) > 1 else ():
+    law: PowerLaw, points: Sequence[Run], name: str, wanted: float, size_of: SizeOf
+) -> Answer:
+    """The answer of one parameter's law."""
+    counts = [point.curves for point in points]
+    networks = [
+        MeasuredNetwork(
+            width,
+            parameters,
+            limit=law.error(parameters=parameters),
+            reached=_reached(points, name, width),
+            curves=law.examples_for(wanted, parameters),
+        )
+        for parameters, width in sorted({(point.parameters, point.width) for point in points})
+    ]
+    alpha, *beta = law.exponents()
+    sizes = []
+    for count in (max(counts), None) if beta else ():
         needed = law.parameters_for(wanted, math.inf if count is None else count)
         ends = (needed.value, needed.low, needed.high)
         width = Estimate(*(_width_for(parameters, size_of) for parameters in ends))
-        found["sizes"].append(
-            {"curves": count, "parameters": needed.to_json(), "width": width.to_json()}
-        )
-    return found
+        sizes.append(Size(count, needed, width))
+    falls = law.fall(min(counts), max(counts)).low > _LEAST_FALL
+    return Answer(alpha, beta[0] if beta else None, law.misfit, falls, networks, sizes)
 
 
-def _reached(points: Sequence[dict[str, Any]], name: str, width: float) -> float:
-    own = [point for point in points if point["width"] == width]
-    most = max(point["curves"] for point in own)
-    errors = [point["errors"][name] for point in own if point["curves"] == most]
+def _reached(points: Sequence[Run], name: str, width: float) -> float:
+    own = [point for point in points if point.width == width]
+    most = max(point.curves for point in own)
+    errors = [point.errors[name] for point in own if point.curves == most]
     return float(np.exp(np.log(errors).mean()))
 
 
@@ -477,10 +532,8 @@ def _check(
         raise InputError(f"--wanted={wanted:g}: give a positive number")
 
 
-def _check_enough(
-    points: Sequence[dict[str, Any]], diverged: Sequence[str], widths: Sequence[float]
-) -> None:
-    counts, left = ({point[key] for point in points} for key in ("curves", "width"))
+def _check_enough(points: Sequence[Run], diverged: Sequence[str], widths: Sequence[float]) -> None:
+    counts, left = {point.curves for point in points}, {point.width for point in points}
     if len(counts) < FEWEST_SIZES or len(left) < min(len(set(widths)), FEWEST_NETWORKS):
         raise DivergedError(
             f"{len(diverged)} of {len(diverged) + len(points)} runs diverged, which leaves {len(counts)} numbers of "
@@ -520,7 +573,6 @@ def _study_run(config: Config, count: int, width: float, seed: int, data_dir: st
         name=f"curves-{count:07d}-width-{width:g}-seed-{seed}",
         about=f"{count:,} curves, {width:g} times the units, seed {seed}",
         config=changed,
-        key={"curves": count, "width": width, "seed": seed},
         work=_BESIDE + count * _passes(Settings.of(config).train_for),
     )
 
@@ -530,33 +582,25 @@ def _passes(train_for: Duration) -> float:
     return train_for.value if train_for.unit == "epochs" else 0.0
 
 
-def _scores(path: pathlib.Path) -> dict[str, Any]:
-    """`eta` and `rmse` (% of the range) of a run on the test curves, parameter -> number; `eta` None where unknown."""
+def _scores(path: pathlib.Path) -> tuple[dict[str, float] | None, dict[str, float]]:
+    """η (None where not known) and root mean square (% of the range) on the test curves: parameter -> number."""
     from tfmat.workflow.job import evaluation_of
 
     found = evaluation_of(str(path))
     reference = found.reference
-    return {
-        "eta": reference and {name: one.eta for name, one in reference.parameters.items()},
-        "rmse": {name: 100 * math.sqrt(one.mse) for name, one in found.parameters.items()},
-    }
+    eta = {name: one.eta for name, one in reference.parameters.items()} if reference else None
+    return eta, {name: 100 * math.sqrt(one.mse) for name, one in found.parameters.items()}
 
 
-def _table(points: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def _table(points: Sequence[Run], etas: Sequence[dict[str, float] | None]) -> pd.DataFrame:
     """A row a run; `eta_NAME` where that is known, and `rmse_NAME`."""
-    return pd.DataFrame(
-        [
-            {
-                **{key: value for key, value in point.items() if key not in ("eta", "rmse")},
-                **{
-                    f"{kind}_{name}": one
-                    for kind in ("eta", "rmse")
-                    for name, one in (point[kind] or {}).items()
-                },
-            }
-            for point in points
-        ]
-    )
+    rows = []
+    for point, eta in zip(points, etas, strict=True):
+        row = structs.asdict(point)
+        rmse = row.pop("errors")
+        row |= {f"eta_{name}": value for name, value in (eta or {}).items()}
+        rows.append(row | {f"rmse_{name}": value for name, value in rmse.items()})
+    return pd.DataFrame(rows)
 
 
 def _width_for(parameters: float, size_of: SizeOf) -> float:

@@ -65,11 +65,6 @@ class NoiseScale:
     big: int
     groups: int
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain values; None for infinity."""
-        content = dataclasses.asdict(self)
-        return {k: None if not math.isfinite(v) else v for k, v in content.items()}
-
 
 def estimate_noise_scale(
     small_squares: Array, big_squares: Array, *, small: int, big: int, seed: int = 0
@@ -173,14 +168,15 @@ def noise_figure(points: Sequence[tuple[int, float, NoiseScale]], batch_size: in
         for name in ("value", "low", "high")
     )
     known = np.isfinite(value)
-    top = np.where(np.isfinite(high), high, 3 * np.where(known, value, low))
-    errors = [np.maximum(value - low, 0)[known], np.maximum(top - value, 0)[known]]
+    epochs, shown, bottom = epochs[known], value[known], low[known]
+    top = np.where(np.isfinite(high[known]), high[known], 3 * shown)
+    errors = [np.maximum(shown - bottom, 0), np.maximum(top - shown, 0)]
     style: Any = {"fmt": "o-", "ms": 4, "lw": 1.5, "capsize": 3, "color": MODEL}
-    left.errorbar(epochs[known], value[known], errors, label="noise scale, 90 % band", **style)
+    left.errorbar(epochs, shown, errors, label="noise scale, 90 % band", **style)
     left.axhline(
         batch_size, color=MEASURED, lw=1.2, ls="--", label=f"batch of the run, {batch_size}"
     )
-    left.set_ylim(0.5 * min([batch_size, *low]), 2.0 * max([batch_size, *top[known]]))
+    left.set_ylim(0.5 * min([batch_size, *low]), 2.0 * max([batch_size, *top]))
     finish(left)
     logarithmic(left.yaxis)
     left.set_xlabel("epoch")
@@ -290,8 +286,11 @@ def noise_scale_of_run(
 def _write(
     workdir: pathlib.Path, batch_size: int, points: list[tuple[int, float, NoiseScale]]
 ) -> NoiseOfRun:
-    content = [{"step": step, "epoch": epoch, **scale.to_json()} for step, epoch, scale in points]
-    write_json(workdir / "noise_scale.json", {"batch_size": batch_size, "points": content})
+    lines = [
+        {"step": step, "epoch": epoch, **dataclasses.asdict(scale)} for step, epoch, scale in points
+    ]
+    content = {"batch_size": batch_size, "points": lines}
+    write_json(workdir / "noise_scale.json", content, infinite_is_null=True)
     figures = make_folder(workdir / "figures")
     files = save_png_and_svg(noise_figure(points, batch_size), figures / "noise_scale")
     return NoiseOfRun(batch_size, tuple(points), (workdir / "noise_scale.json", *files))

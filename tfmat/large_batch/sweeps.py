@@ -3,6 +3,8 @@
 import copy
 import dataclasses
 import functools
+import itertools
+import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from msgspec import Struct, structs
 
 from tfmat.config import Config, Settings, apply_override, check_config, goes_in_pieces, seconds_of
 from tfmat.console import clock_text, log
@@ -48,14 +51,12 @@ class StudyRun:
       name: of its folder.
       about: what it is, in a few words.
       config: its own; where `data_dir` is a data set, `run_all` makes it say what that is.
-      key: of the study's table, as column -> value.
       work: how long it takes beside the others, for the time that is left.
     """
 
     name: str
     about: str
     config: Config
-    key: dict[str, Any]
     work: float = 1.0
 
 
@@ -108,14 +109,16 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
     from tfmat.launch.runtime import prepare_tensorflow
     from tfmat.workflow.job import curve_settings, curves_to_train, make_dataset, named_dataset
 
-    dataset = named_dataset(config, data_dir)
-    if dataset is None:
-        dataset = make_dataset(config, curve_settings(config), data_dir)
-    num_train = curves_to_train(config, dataset.num_train)
+    dataset, num_curves = named_dataset(config, data_dir), config.data.num_curves
+    num_train = curves_to_train(
+        config, dataset.num_train if dataset else num_curves - num_curves // 4
+    )
     if largest_batch > num_train:
         raise InputError(
             f"batch {largest_batch} is larger than the {num_train} training curves; leave it out"
         )
+    if dataset is None:
+        dataset = make_dataset(config, curve_settings(config), data_dir)
     prepare_tensorflow(one_thread_an_operation=goes_in_pieces(config.model), own_program=True)
     return dataset
 
@@ -225,10 +228,27 @@ def _colors(count: int) -> list[Any]:
 # Each point is an ordinary run in a folder of its own; one that is done is not repeated, one that was stopped goes on.
 
 
-COLUMNS = (
-    "batch", "kind", "state", "epochs", "steps", "training_seconds", "seconds_an_epoch",
-    "curves_per_second", "processor_use", "loss", "val_loss", "workdir",
-)  # fmt: skip
+class SweepRow(Struct, kw_only=True):
+    """A run of batch_sweep.csv; NaN where it wrote no line of metrics.jsonl.
+
+    Attributes:
+      kind: `epochs` or `time`: what runs of that kind have in common.
+      loss, val_loss: of the last epoch, the latter over all validation curves.
+      training_seconds, seconds_an_epoch, curves_per_second: without validation.
+    """
+
+    batch: int
+    kind: str
+    state: str
+    epochs: float = math.nan
+    steps: float = math.nan
+    training_seconds: float = math.nan
+    seconds_an_epoch: float = math.nan
+    curves_per_second: float = math.nan
+    processor_use: float | None = math.nan
+    loss: float = math.nan
+    val_loss: float | None = math.nan
+    workdir: str
 
 
 def batch_sweep(
@@ -251,8 +271,7 @@ def batch_sweep(
       equal_time: of the runs at equal time, such as 60s; `0s` leaves them out. Each run's schedule ends then.
 
     Returns:
-      A row a run, with the columns COLUMNS. `loss` and `val_loss` are those of the last epoch, the latter over all
-      validation curves; times are without validation.
+      A row a run, with the fields of SweepRow.
 
     Raises:
       InputError, Interrupted.
@@ -265,21 +284,19 @@ def batch_sweep(
     if epochs <= 0 or not batches:
         raise InputError(f"--epochs={epochs:g}: give a positive number, and one batch or more")
     lengths = {"epochs": f"{epochs:g}epochs", **({"time": equal_time} if seconds else {})}
+    plan = list(itertools.product(lengths, sorted(set(batches))))
     runs = [
         StudyRun(
             name=f"{kind}-batch-{batch:06d}",
-            about=f"batch {batch} for {train_for}",
-            config=with_keys(config, global_batch_size=batch, train_for=train_for),
-            key={"batch": batch, "kind": kind},
+            about=f"batch {batch} for {lengths[kind]}",
+            config=with_keys(config, global_batch_size=batch, train_for=lengths[kind]),
         )
-        for kind, train_for in lengths.items()
-        for batch in sorted(set(batches))
+        for kind, batch in plan
     ]
-    folder = pathlib.Path(workdir)
-    table = pd.DataFrame(columns=COLUMNS)
-    for run, _, path in run_all(runs, workdir, data_dir):
-        row = {**run.key, **read_row(path)}
-        table = pd.DataFrame([*table.to_dict("records"), row], columns=COLUMNS)
+    folder, rows = pathlib.Path(workdir), []
+    for (kind, batch), (_, _, path) in zip(plan, run_all(runs, workdir, data_dir), strict=True):
+        rows.append(structs.asdict(read_row(path, batch, kind)))
+        table = pd.DataFrame(rows)
         write_text(folder / "batch_sweep.csv", spreadsheet_text(table))
     save_png_and_svg(sweep_figure(table, equal_time), folder / "batch_sweep")
     return table
@@ -293,25 +310,25 @@ def with_keys(config: Config, **keys: Any) -> Config:
     return check_config(changed)
 
 
-def read_row(path: pathlib.Path) -> dict[str, Any]:
-    """The COLUMNS of a run that has ended, from its files."""
+def read_row(path: pathlib.Path, batch: int, kind: str) -> SweepRow:
+    """The row of a run that has ended, from its files."""
     lines = read_metrics(path / "metrics.jsonl")
-    row: dict[str, Any] = {"state": state_of(path), "workdir": str(path)}
+    row = SweepRow(batch=batch, kind=kind, state=state_of(path), workdir=str(path))
     if not lines:
         return row
     last, rate = lines[-1], float(np.median([line["curves_per_second"] for line in lines]))
     record = read_json(path / "status.json").get("last_record", last)
-    return {
-        **row,
-        "epochs": last["epoch"],
-        "steps": last["step"],
-        "training_seconds": last["training_seconds"],
-        "seconds_an_epoch": read_json(path / "config.json")["num_examples"] / rate,
-        "curves_per_second": rate,
-        "processor_use": last.get("use", {}).get("cpu_utilisation"),
-        "loss": last["loss"],
-        "val_loss": record.get("val_loss_all", last.get("val_loss")),
-    }
+    return structs.replace(
+        row,
+        epochs=last["epoch"],
+        steps=last["step"],
+        training_seconds=last["training_seconds"],
+        seconds_an_epoch=read_json(path / "config.json")["num_examples"] / rate,
+        curves_per_second=rate,
+        processor_use=last.get("use", {}).get("cpu_utilisation"),
+        loss=last["loss"],
+        val_loss=record.get("val_loss_all", last.get("val_loss")),
+    )
 
 
 # --------------------------------------------------------------------------------------------------

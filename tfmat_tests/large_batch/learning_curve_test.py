@@ -1,7 +1,5 @@
 """`tfmat learning_curve` as a user calls it, on some hundred curves, and its answers in words."""
 
-import json
-
 import keras
 import numpy as np
 import pandas as pd
@@ -11,7 +9,7 @@ from tfmat.cli.main import main
 from tfmat.cli.studies import learning_curve_lines
 from tfmat.config import load_config
 from tfmat.files import read_json, write_json
-from tfmat.large_batch.learning_curve import answers, law_of, weights_at
+from tfmat.large_batch.learning_curve import LearningCurve, Run, answers, law_of, weights_at
 from tfmat.large_batch.sweeps import prepare_data, run_once, with_keys
 from tfmat.networks import build_model
 from tfmat.workflow.job import plan_job
@@ -142,28 +140,30 @@ def size_of(width):
 def content_of(wanted):
     """A study of G with errors 1 + 0.02 + (curves / 10,000)^-1 + 0.2 (parameters / 101,000)^-1, without scatter."""
     points = [
-        {"curves": curves, "width": width, "parameters": size_of(width), "errors": {"G": error}}
+        Run(curves, width, 0, size_of(width), {"G": error})
         for curves in (5000, 10_000, 20_000, 40_000)
         for width in (0.5, 1.0, 2.0)
         for error in [1.02 + 1e4 / curves + 0.2 * 101_000 / size_of(width)]
     ]
     laws = {"G": answers(law_of(points, "G", "η"), points, "G", wanted, size_of)}
-    return {"quantity": "η", "wanted": wanted, "points": points, "laws": laws}
+    return LearningCurve("η", wanted, points, [], laws)
 
 
-def test_curves_and_width_for_a_wanted_error():
+def test_curves_and_width_for_a_wanted_error(tmp_path):
     """1.3 takes 10,000 / (0.28 - 0.2) curves at width 1, and 20,200 / (0.28 - 0.25) parameters for 40,000 curves."""
     content = content_of(1.3)
-    json.dumps(content, allow_nan=False)
-    law = content["laws"]["G"]
-    assert law["networks"][1]["curves"]["value"] == pytest.approx(10_000 / 0.08, rel=0.02)
-    assert law["networks"][0]["limit"]["value"] == pytest.approx(1.02 + 0.2 * 101 / 51, rel=0.01)
-    largest, endless = law["sizes"]
-    assert largest["curves"] == 40_000 and endless["curves"] is None
-    assert largest["parameters"]["value"] == pytest.approx(20_200 / 0.03, rel=0.05)
-    assert largest["width"]["value"] == pytest.approx(20_200 / 0.03 / 1e5, rel=0.05)
-    assert endless["parameters"]["value"] == pytest.approx(20_200 / 0.28, rel=0.05)
-    said = learning_curve_lines("G", law, content)
+    law = content.laws["G"]
+    assert law.networks[1].curves.value == pytest.approx(10_000 / 0.08, rel=0.02)
+    assert law.networks[0].limit.value == pytest.approx(1.02 + 0.2 * 101 / 51, rel=0.01)
+    largest, endless = law.sizes
+    assert largest.curves == 40_000 and endless.curves is None
+    assert largest.parameters.value == pytest.approx(20_200 / 0.03, rel=0.05)
+    assert largest.width.value == pytest.approx(20_200 / 0.03 / 1e5, rel=0.05)
+    assert endless.parameters.value == pytest.approx(20_200 / 0.28, rel=0.05)
+    write_json(tmp_path / "content.json", content, infinite_is_null=True)
+    written = read_json(tmp_path / "content.json")["laws"]["G"]["networks"][0]
+    assert written["curves"]["value"] is None and written["reached"] == law.networks[0].reached
+    said = learning_curve_lines("G", content)
     assert said[0].startswith("G: falls as curves^-1.00 (")
     assert said[1].startswith(
         "  width 0.5 (51,000 parameters): no number of curves gives η ≤ 1.3; try a longer"
@@ -176,10 +176,10 @@ def test_curves_and_width_for_a_wanted_error():
 
 def test_an_answer_far_away_is_told_to_be_a_guess():
     content = content_of(1.22 + 1e4 / 1e6)
-    said = learning_curve_lines("G", content["laws"]["G"], content)
+    said = learning_curve_lines("G", content)
     assert "a guess, more than 10 times the 40,000 curves that were measured" in said[2]
     content = content_of(1.019)
-    said = learning_curve_lines("G", content["laws"]["G"], content)
+    said = learning_curve_lines("G", content)
     assert all("no number of curves gives η ≤ 1.019" in line for line in said[1:4])
     assert said[4:] == [
         "  with 40,000 curves: no width gives η ≤ 1.019",
@@ -189,8 +189,8 @@ def test_an_answer_far_away_is_told_to_be_a_guess():
 
 def test_runs_below_the_limit_of_the_fit_are_told():
     content = content_of(1.3)
-    content["laws"]["G"]["networks"][0]["reached"] = 1.1
-    said = learning_curve_lines("G", content["laws"]["G"], content)
+    content.laws["G"].networks[0].reached = 1.1
+    said = learning_curve_lines("G", content)
     assert said[1].startswith("  note: width 0.5 already came below the limit of the fit")
 
 

@@ -1,10 +1,12 @@
 """The noise scale against the closed form of linear regression, where tr(Σ) and |G|² are known."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.large_batch.noise_scale import estimate_noise_scale, measure_squares
+from tfmat.large_batch.noise_scale import estimate_noise_scale, measure_squares, noise_figure
 
 DIMENSION, NOISE, DISTANCE = 20, 0.5, 0.3
 
@@ -77,4 +79,5 @@ def test_at_the_minimum_the_scale_is_infinite():
     big = small / 40 - 1e-3
     found = estimate_noise_scale(small, big, small=10, big=400)
     assert found.value == found.high == np.inf
-    assert found.to_json()["value"] is None
+    known = dataclasses.replace(found, value=50.0, low=20.0)
+    noise_figure([(1, 1.0, known), (2, 2.0, dataclasses.replace(found, low=np.inf))], 100)

@@ -80,7 +80,7 @@ def test_what_nothing_reaches_is_infinite():
     errors = law(curves, networks, 0.5, 0.3, 0.9, 0.1, 0.9) * np.exp(0.01 * random.normal(size=24))
     found = fit_power_law(curves, networks, errors)
     needed = found.examples_for(0.3, 1.6e5)
-    assert needed.to_json() == {"value": None, "low": None, "high": None}
+    assert (needed.value, needed.low, needed.high) == (math.inf,) * 3
     assert found.parameters_for(0.3).value == math.inf
     # Between what the largest runs reached (0.717) and their limit (0.6) there is a number.
     assert 4e4 < found.examples_for(0.65, 1.6e5).value < math.inf
