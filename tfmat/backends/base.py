@@ -659,7 +659,7 @@ class Backend(abc.ABC):
           num_examples: float32 [steps], true examples of each GLOBAL batch.
 
         Returns:
-          [steps, sums] over each global batch: of the loss, and those of each metric, see `Summary`.
+          [steps, sums] over each global batch: of the loss, and those of each metric, see `values_of`.
         """
 
     @abc.abstractmethod

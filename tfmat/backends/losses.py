@@ -1,6 +1,5 @@
 """Losses and metrics as pure functions of a batch, weighted as Keras weights them."""
 
-import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -444,38 +443,26 @@ def _size(metric: Metric) -> int:
     return 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """Loss and metrics from what a backend sums.
+def values_of(
+    metrics: Mapping[str, Metric], sums: Sequence[float] | np.ndarray, num_examples: float
+) -> dict[str, float]:
+    """`loss` and the metrics by name, from what a backend sums.
 
-    Attributes:
-      metrics: name -> metric, as for `Backend.build`.
+    Args:
+      metrics: by name, as for `Backend.build`.
+      sums: [num_sums], over any number of batches.
+      num_examples: in these batches.
     """
-
-    metrics: Mapping[str, Metric]
-
-    @property
-    def num_sums(self) -> int:
-        """See `num_sums`."""
-        return num_sums(list(self.metrics.values()))
-
-    def values(self, sums: Sequence[float] | np.ndarray, num_examples: float) -> dict[str, float]:
-        """`loss` and the metrics by name.
-
-        Args:
-          sums: [num_sums], over any number of batches.
-          num_examples: in these batches.
-        """
-        found = {"loss": float(sums[0]) / num_examples}
-        start = 1
-        for name, metric in self.metrics.items():
-            stop = start + _size(metric)
-            if isinstance(metric, keras.metrics.Metric):
-                found[name] = _result(metric, np.asarray(sums[start:stop]))
-            else:
-                found[name] = float(sums[start]) / num_examples
-            start = stop
-        return found
+    found = {"loss": float(sums[0]) / num_examples}
+    start = 1
+    for name, metric in metrics.items():
+        stop = start + _size(metric)
+        if isinstance(metric, keras.metrics.Metric):
+            found[name] = _result(metric, np.asarray(sums[start:stop]))
+        else:
+            found[name] = float(sums[start]) / num_examples
+        start = stop
+    return found
 
 
 def _result(metric: keras.metrics.Metric, flat: np.ndarray) -> float:

@@ -339,7 +339,8 @@ class _Bench:
         meter.start()
         used, started, steps = time.process_time(), time.monotonic(), 0
         for block in itertools.islice(meter.each(blocks), calls):
-            meter.train(block)
+            with meter.call(block):
+                self.backend.train(*block)
             steps += len(block.indices)
         elapsed = time.monotonic() - started
         used = (time.process_time() - used) / elapsed / len(os.sched_getaffinity(0))
@@ -378,7 +379,8 @@ class _Bench:
         rate, trial = 1.0, max(_TRIAL_STEPS, self.backend.meets_every)
         for count in (_FIRST_STEPS, trial, trial):
             (block,) = itertools.islice(source.blocks(spans(count)), 1)
-            meter.train(block)
+            with meter.call(block):
+                self.backend.train(*block)
             rate = len(block.indices) / meter.call_seconds
         return float(self.backend.collectives.broadcast(rate))
 

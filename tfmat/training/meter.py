@@ -321,7 +321,7 @@ class Meter:
     """Counts; `start` comes first.
 
     Args:
-      backend: trains, and tells the times within steps, where it was asked for them.
+      backend: tells the times within steps, where it was asked for them.
       trace: of some steps, or None.
 
     Attributes:
@@ -365,13 +365,14 @@ class Meter:
                     return
             yield item
 
-    def train(self, block: Block) -> NDArray:
-        """Trains on a block by one call of the graph, and counts it; see `Backend.train`.
+    @contextlib.contextmanager
+    def call(self, block: Block) -> Iterator[None]:
+        """Counts a call of `Backend.train` on a block.
 
         Where the backend was asked for the times within steps, every worker calls it for the same block.
         """
-        started = time.monotonic()
-        sums = self._backend.train(*block)
+        started, steps = time.monotonic(), len(block.indices)
+        yield
         self.call_seconds = time.monotonic() - started
         times = self._backend.step_times
         graph = (block.indices.shape[1], times is not None)  # each is compiled
@@ -379,13 +380,12 @@ class Meter:
         self._compiled.add(graph)
         self._seconds["first_call" if compiles else "graph"] += self.call_seconds
         self._calls[compiles].append((float(block.num_examples.sum()), self.call_seconds))
-        self._steps += len(sums)
-        self._count_cycle(len(sums), times, compiles)
+        self._steps += steps
+        self._count_cycle(steps, times, compiles)
         self._machine.sample()
         self._whole.sample()
-        if self._trace and self._trace.called(len(sums)):
+        if self._trace and self._trace.called(steps):
             self._called_at = time.monotonic()  # writing a trace is no part of a step
-        return sums
 
     def _count_cycle(self, steps: int, times: StepTimes | None, compiles: bool) -> None:
         """Counts what lies between the end of the call before and the end of the present one."""

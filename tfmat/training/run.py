@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from tfmat.backends import Backend
 from tfmat.backends.base import SavedArrays, from_rank_0
-from tfmat.backends.losses import Summary, make_metrics, per_example_function
+from tfmat.backends.losses import make_metrics, num_sums, per_example_function, values_of
 from tfmat.backends.pipeline import slots_of
 from tfmat.backends.step import check_model, choose_for, chosen_layers
 from tfmat.config import Duration, Settings
@@ -36,6 +36,7 @@ from tfmat.data.pipeline import (
 )
 from tfmat.errors import DivergedError, InputError, Interrupted
 from tfmat.optimizers.functional import check_optimizer, make_functional
+from tfmat.optimizers.schedules import build_optimizer, build_schedule
 from tfmat.training.meter import Meter, Trace, write_profile
 from tfmat.training.run_folder import ENDED, Checkpoint, RunFolder
 
@@ -193,23 +194,6 @@ def measure_steps_per_second(backend: Backend, source: Source, count: int) -> fl
     return steps / elapsed
 
 
-def evaluate_all(backend: Backend, data: Any, count: int, summary: Summary) -> dict[str, float]:
-    """Loss and metrics over the first `count` examples, in inference mode, by name.
-
-    Args:
-      backend: built; every worker calls this.
-      data: placed (features, labels), or with weights behind them.
-      count: of examples.
-      summary: of what the backend sums.
-    """
-    sums = np.zeros(summary.num_sums)
-    batch_size = min(_EVALUATION_BATCH_SIZE * backend.world_size, max(count, backend.world_size))
-    columns = backend.columns(batch_size)
-    for block in sequential_blocks(data, 0, count, batch_size, columns=columns):
-        sums += backend.evaluate(*block).sum(axis=0, dtype=np.float64)
-    return summary.values(sums, count)
-
-
 def _checked(sample_weight: Any, count: int) -> np.ndarray:
     several = tf.nest.is_nested(sample_weight) and not all(
         np.isscalar(weight) for weight in tf.nest.flatten(sample_weight)
@@ -356,14 +340,17 @@ class TrainingProgress:
     """Context manager around a run.
 
     Args:
-      total_steps: of the whole run.
       shown: False for workers other than rank 0, and for quiet runs.
       counted: what the examples are called.
+
+    Attributes:
+      total_steps: of the whole run; set before the run begins.
     """
 
-    def __init__(self, total_steps: int, shown: bool = True, counted: str = "examples"):
+    total_steps = 0
+
+    def __init__(self, shown: bool = True, counted: str = "examples"):
         self._shown, self._counted = shown, counted
-        self._total_steps = total_steps
         self._bar: Progress | None = None
         if shown and sys.stderr.isatty():
             self._bar = Progress(
@@ -377,7 +364,7 @@ class TrainingProgress:
     def __enter__(self) -> "TrainingProgress":
         if self._bar:
             self._bar.start()
-            self._task = self._bar.add_task("training", total=self._total_steps, text="first step")
+            self._task = self._bar.add_task("training", total=self.total_steps, text="first step")
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -404,80 +391,7 @@ class TrainingProgress:
 
 
 # --------------------------------------------------------------------------------------------------
-# A model and what it learns by; and the signals that ask a run to stop.
-
-
-OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
-
-
-class Task:
-    """A model and what it learns by; `tfmat.Trainer` explains the arguments.
-
-    Attributes:
-      model: what is trained.
-      whole: what is saved: the model, or one that holds its layers.
-      sidecar: saved as model.json.
-      summary: of what a backend sums.
-      built: whether a backend has it.
-      counted: what its examples are called in rates.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        *,
-        whole: keras.Model | None = None,
-        loss: Any = "mean_squared_error",
-        optimizer: str | keras.optimizers.Optimizer | OptimizerFactory = "adam",
-        metrics: Mapping[str, Any] | Sequence[Any] | None = None,
-        auxiliary_loss: Any = None,
-        callbacks: Sequence[keras.callbacks.Callback] = (),
-        sidecar: Mapping[str, Any] | None = None,
-        counted: str = "examples",
-    ):
-        check_model(model)
-        self.model, self.whole, self.callbacks = model, whole or model, list(callbacks)
-        self.sidecar, self.built, self.counted = sidecar, False, counted
-        self._loss = per_example_function(loss, getattr(model, "output_names", ()))
-        self._metrics = make_metrics(metrics, model)
-        self.summary = Summary(self._metrics)
-        self._optimizer = optimizer
-        self._auxiliary_loss = per_example_function(auxiliary_loss) if auxiliary_loss else None
-        check_optimizer(optimizer)
-
-    def build(
-        self,
-        backend: Backend,
-        total_steps: int,
-        steps_per_epoch: int,
-        *,
-        jit_compile: bool,
-        bfloat16: Mapping[str, bool] | None = None,
-    ) -> None:
-        """Hands the model, and its optimizer for a run of that length, to the backend.
-
-        Args:
-          backend: started.
-          total_steps, steps_per_epoch: of the run.
-          jit_compile: compile the step with XLA.
-          bfloat16: which layers compute in it, see `tfmat.backends.step.choose`; None for none.
-        """
-        optimizer = self._optimizer
-        if callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
-            optimizer = optimizer(total_steps, steps_per_epoch)
-        optimizer = make_functional(optimizer)
-        backend.build(
-            self.model,
-            optimizer,
-            self._loss,
-            self._metrics,
-            auxiliary_loss=self._auxiliary_loss,
-            jit_compile=jit_compile,
-            bfloat16=chosen_layers(self.model, bfloat16 or {}),
-        )
-        # Where Keras callbacks look for it.
-        self.model.optimizer = optimizer
-        self.built = True
+# The signals that ask a run to stop.
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -509,6 +423,9 @@ class StopRequest:
             raise KeyboardInterrupt
         self.received = number
 
+
+# Steps of the whole run and of an epoch -> the optimizer.
+OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
 
 # --------------------------------------------------------------------------------------------------
 # A run from its data to its result: takes up a checkpoint, trains, and leaves the status true whatever happens.
@@ -563,59 +480,82 @@ class RunResult:
 
 
 class Run:
-    """One process's part of a run. It decides; the backend computes.
+    """A model, what it learns by, and one process's part of its training. It decides; the backend computes.
 
     Args:
-      task: what is trained.
-      settings: how.
-      backend: started.
-      source: training examples.
-      validation: (features, labels), where the backend wants them; None for none.
-      config: saved as config.json; a run goes on only with the same one.
+      model: built; its weights are the start.
+      settings: how it is trained.
+      backend: runs the steps; started before `train`.
+      whole: what is saved: the model, or one that holds its layers.
+      loss, metrics, auxiliary_loss: see `tfmat.Trainer`.
+      optimizer: see `tfmat.Trainer`; None: as the settings say.
+      callbacks: Keras callbacks of this process.
+      sidecar: saved as model.json.
+      counted: what the examples are called in rates.
       workdir: folder of the run; None leaves no files.
       quiet: no progress and no lines (log.txt has them).
+
+    Attributes:
+      settings: how it is trained.
     """
 
     def __init__(
         self,
-        task: Task,
+        model: keras.Model,
         settings: Settings,
         backend: Backend,
-        source: Source,
-        validation: Any,
         *,
-        config: Mapping[str, Any],
+        whole: keras.Model | None = None,
+        loss: Any = "mean_squared_error",
+        optimizer: str | keras.optimizers.Optimizer | OptimizerFactory | None = None,
+        metrics: Mapping[str, Any] | Sequence[Any] | None = None,
+        auxiliary_loss: Any = None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        sidecar: Mapping[str, Any] | None = None,
+        counted: str = "examples",
         workdir: str | None = None,
         quiet: bool = False,
     ):
-        self._task, self._settings, self._backend = task, settings, backend
-        self._collectives = backend.collectives
-        self._source, self._validation, self._epochs = source, validation, source.plan
-        lengths = {"num_examples": source.num_examples, "steps_per_epoch": source.steps_per_epoch}
-        self._config = {**config, **lengths}
-        self._workdir, self._visible = workdir, not quiet and backend.rank == 0
-        self._progress = TrainingProgress(1, self._visible, task.counted)
-        self._folder: RunFolder | None = None  # rank 0 alone has one
-        self._log: Callable[[str], None] = self._say
-        self._total = 0  # global steps of the whole run
-        self._position = Position()
-        self._is_under_way = self._sent_told = False
-        self._last_saved_step = self._first_step = 0
-        self._earlier: dict[str, list[float]] = {}  # history of epochs before a restart
-        if settings.profile:
-            backend.time_steps(_ONE_CALL_IN)
+        check_model(model)
+        self.settings, self._backend = settings, backend
+        self._model, self._whole, self._sidecar = model, whole or model, sidecar
+        self._loss = per_example_function(loss, getattr(model, "output_names", ()))
+        self._metrics = make_metrics(metrics, model)
+        self._auxiliary_loss = per_example_function(auxiliary_loss) if auxiliary_loss else None
+        self._optimizer, self._keras_callbacks = optimizer, callbacks
+        check_optimizer(optimizer)
+        self._workdir, self._quiet, self._counted = workdir, quiet, counted
+        self._is_built = False
 
-    def train(self) -> RunResult:
+    def train(self, source: Source, validation: Any, config: Mapping[str, Any]) -> RunResult:
         """Trains to the end, from the last checkpoint of the workdir if there is one.
+
+        Args:
+          source: training examples.
+          validation: (features, labels), where the backend wants them; None for none.
+          config: saved as config.json; a run goes on only with the same one.
 
         Raises:
           InputError, Interrupted, DivergedError, or whatever a callback raises; status.json says which.
         """
+        backend, settings = self._backend, self.settings
+        self._collectives = backend.collectives
+        self._source, self._validation, self._epochs = source, validation, source.plan
+        lengths = {"num_examples": source.num_examples, "steps_per_epoch": source.steps_per_epoch}
+        self._config = {**config, **lengths}
+        self._progress = TrainingProgress(not self._quiet and backend.rank == 0, self._counted)
+        self._log: Callable[[str], None] = self._progress.show
+        self._folder: RunFolder | None = None  # rank 0 alone has one
+        self._position = Position()
+        self._is_under_way = self._sent_told = False
+        self._last_saved_step = self._first_step = 0
+        if settings.profile:
+            backend.time_steps(_ONE_CALL_IN)
         with contextlib.ExitStack() as stack:
-            if self._workdir is not None and self._backend.rank == 0:
-                folder = RunFolder(self._workdir, self._settings.checkpoint.keep)
+            if self._workdir is not None and backend.rank == 0:
+                folder = RunFolder(self._workdir, settings.checkpoint.keep)
                 stack.callback(folder.close)
-                self._folder, self._log = folder, folder.logger(self._say)
+                self._folder, self._log = folder, folder.logger(self._progress.show)
                 self._collectives.when_lost(lambda message: folder.set_status("failed", message))
             # Rank 0 knows what was done before, and all do as it says.
             saved, status = self._collectives.broadcast(
@@ -625,22 +565,22 @@ class Run:
             )
             if saved and status.get("state") in ENDED:
                 return self._ended(status, saved)
-            check_same_everywhere(self._backend, self._config)
+            check_same_everywhere(backend, self._config)
             self._prepare(saved)
-            self._progress = TrainingProgress(self._total, self._visible, self._task.counted)
+            self._progress.total_steps = self._total
             with self._progress:
                 return self._train()
 
     def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
         """The result of a run that had ended before; its weights are put into the model."""
-        workdir, model = self._workdir, self._task.whole
+        workdir, model = self._workdir, self._whole
         if status["state"] == "diverged":
             raise DivergedError(f"the run in {workdir} diverged: {status['reason']}")
         if self._folder:
             model.optimizer = None  # or Keras would look for its slots in the file
             model.load_weights(self._folder.path / "final.keras")
         self._collectives.broadcast_variables(v.value for v in model.variables)
-        self._say(f"the run in {workdir} is done: {status['reason']}")
+        self._progress.show(f"the run in {workdir} is done: {status['reason']}")
         return RunResult(
             status["reason"],
             status["step"],
@@ -654,14 +594,14 @@ class Run:
         history: dict[str, list[float]] = {}
         for record in self._folder.metrics() if self._folder else []:
             for name, value in record.items():
-                if name.removeprefix("val_") in ("loss", *self._task.summary.metrics):
+                if name.removeprefix("val_") in ("loss", *self._metrics):
                     history.setdefault(name, []).append(value)
         return self._collectives.broadcast(history)
 
     # Lengths and precision are found, the step is built.
 
     def _prepare(self, saved: dict[str, Any] | None) -> None:
-        settings, backend = self._settings, self._backend
+        settings, backend = self.settings, self._backend
         if saved:
             self._total, bfloat16 = saved["total_steps"], saved.get("plan", {}).get("bfloat16")
             if bfloat16 and settings.precision == "float32":
@@ -673,7 +613,7 @@ class Run:
             bfloat16 = choose_for(
                 backend,
                 settings.precision,
-                self._task.model,
+                self._model,
                 settings.global_batch_size,
                 jit_compile=settings.jit_compile,
                 log=self._log,
@@ -684,29 +624,60 @@ class Run:
             if bfloat16:
                 resolved["bfloat16"] = bfloat16
             self._folder.start(
-                {**self._config, "total_steps": self._total, "plan": resolved}, self._task.sidecar
+                {**self._config, "total_steps": self._total, "plan": resolved}, self._sidecar
             )
-        self._build(self._total, bfloat16)
+        self.build(self._total, self._source.steps_per_epoch, bfloat16)
         if backend.note:
             self._log(backend.note)
-        self._task.model.stop_training = False
+        self._model.stop_training = False
 
-    def _build(self, total: int, bfloat16: Mapping[str, bool] | None) -> None:
-        self._task.build(
-            self._backend,
-            total,
-            self._source.steps_per_epoch,
-            jit_compile=self._settings.jit_compile,
-            bfloat16=bfloat16,
+    def build(
+        self, total: int, steps_per_epoch: int, bfloat16: Mapping[str, bool] | None = None
+    ) -> None:
+        """Hands the model, and its optimizer for a run of that length, to the backend.
+
+        Args:
+          total, steps_per_epoch: of the run.
+          bfloat16: which layers compute in it, see `tfmat.backends.step.choose`; None for none.
+        """
+        optimizer = self._optimizer
+        if optimizer is None:
+            optimizer = self._optimizer_of_settings(total)
+        elif callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
+            optimizer = optimizer(total, steps_per_epoch)
+        optimizer = make_functional(optimizer)
+        self._backend.build(
+            self._model,
+            optimizer,
+            self._loss,
+            self._metrics,
+            auxiliary_loss=self._auxiliary_loss,
+            jit_compile=self.settings.jit_compile,
+            bfloat16=chosen_layers(self._model, bfloat16 or {}),
         )
+        # Where Keras callbacks look for it.
+        self._model.optimizer = optimizer
+        self._is_built = True
+
+    def _optimizer_of_settings(self, total: int) -> keras.optimizers.Optimizer:
+        settings, epochs, section = self.settings, self._epochs, self.settings.optimizer
+        taken, asked = section.warmup_steps(epochs, total), epochs.steps(section.warmup)
+        if taken < asked:
+            self._log(
+                f"note: optimizer.warmup={section.warmup} takes {asked} steps, the whole run {total}; "
+                f"the warm-up is cut to a tenth of the run (steps: {taken})"
+            )
+        batch_size = self._backend.examples_of_a_step(settings.global_batch_size)
+        schedule = build_schedule(section, epochs, total, batch_size)
+        return build_optimizer(section, schedule, seed=settings.seed)
 
     def _count_steps(self, bfloat16: Mapping[str, bool] | None) -> int:
         """Steps of the whole run. A time is measured once and then fixed: schedules stay functions of the step."""
-        duration, epochs = self._settings.train_for, self._epochs
+        duration, epochs = self.settings.train_for, self._epochs
         if duration.seconds is None:
             total = epochs.steps(duration)
         else:
-            self._build(_ENDLESS, bfloat16)
+            self.build(_ENDLESS, self._source.steps_per_epoch, bfloat16)
             rate = measure_steps_per_second(self._backend, self._source, self._steps_per_call)
             # Larger batches later on are done in no less time an epoch: count epochs, not steps.
             total = int(duration.seconds * rate)
@@ -720,14 +691,14 @@ class Run:
     @property
     def _steps_per_call(self) -> int:
         """Steps in one call of the graph, and no more than are to be traced."""
-        wanted, traced = self._settings.steps_per_call, self._settings.trace_steps
+        wanted, traced = self.settings.steps_per_call, self.settings.trace_steps
         if traced and self._workdir is not None:
             wanted = min(wanted or traced, traced)
         return steps_per_call(self._source, wanted, self._backend.world_size)
 
     def _resolved(self) -> dict[str, Any]:
         """The plan for people: the lengths in steps, and where they are done. Part of config.json."""
-        settings, backend, epochs, total = self._settings, self._backend, self._epochs, self._total
+        settings, backend, epochs, total = self.settings, self._backend, self._epochs, self._total
         mesh = dict(backend.options.mesh.axes) if backend.uses_mesh else None
         optimizer, every = settings.optimizer, settings.checkpoint.every
         return {
@@ -754,17 +725,16 @@ class Run:
     # From the last checkpoint to the end, or to where it is stopped.
 
     def _train(self) -> RunResult:
-        task = self._task
         self._num_epochs = math.ceil(self._epochs.epochs(self._total))
         params = {
             "epochs": self._num_epochs,
             "steps": self._source.steps_per_epoch,
             "verbose": 0,
         }
-        self._callbacks = Callbacks(task.callbacks, task.model, params)
+        self._callbacks = Callbacks(self._keras_callbacks, self._model, params)
         trace = None
-        if self._folder and self._settings.trace_steps:
-            trace = Trace(self._folder.path, self._settings.trace_steps, self._backend, self._log)
+        if self._folder and self.settings.trace_steps:
+            trace = Trace(self._folder.path, self.settings.trace_steps, self._backend, self._log)
         self._meter = Meter(self._backend, trace)
         # Every worker of a run that keeps files takes part in what leads to one.
         self._keeps = self._collectives.broadcast(self._folder is not None)
@@ -842,7 +812,8 @@ class Run:
         for block in self._meter.each(self._source.blocks(self._spans())):
             self._callbacks.call("on_train_batch_begin", position.step)
             self._collectives.announce("training", position.step)
-            sums = self._meter.train(block)
+            with self._meter.call(block):
+                sums = self._backend.train(*block)
             position.training_seconds += self._meter.call_seconds
             self._accumulate(sums, block.num_examples)
             self._tell_under_way()
@@ -870,7 +841,7 @@ class Run:
         step, every, checkpoints = (
             self._position.step,
             self._backend.meets_every,
-            self._settings.checkpoint.every,
+            self.settings.checkpoint.every,
         )
         steps_per_call = self._steps_per_call
         while step < self._total:
@@ -923,7 +894,7 @@ class Run:
             self._collectives.announce("validation", position.step)
             started = time.monotonic()
             with self._meter.time("validation"):
-                validated = self._validate(self._settings.data.num_validation)
+                validated = self._validate(self.settings.data.num_validation)
             logs |= {f"val_{name}": value for name, value in validated.items()}
             position.validation_seconds += time.monotonic() - started
             if not math.isfinite(logs["val_loss"]):
@@ -951,30 +922,48 @@ class Run:
             self._folder.append_metrics(record)
             if improved:
                 with self._meter.time("checkpoint"):
-                    self._folder.save_model(self._task.whole, "model.keras")
+                    self._folder.save_model(self._whole, "model.keras")
         self._callbacks.call("on_epoch_end", epoch, logs)
         position.epoch_sums, position.epoch_examples = [], 0.0
-        reason, target = None, self._settings.target_val_loss
+        reason, target = None, self.settings.target_val_loss
         if target is not None and logs.get("val_loss", math.inf) <= target:
             reason = f"val_loss {logs['val_loss']:.4g} reached the target {target:.4g}"
-        elif self._task.model.stop_training:
+        elif self._model.stop_training:
             reason = f"a callback stopped the run after epoch {epoch + 1}"
         return self._collectives.broadcast(reason)
 
     def _epoch_logs(self) -> dict[str, float]:
         position = self._position
-        return self._task.summary.values(position.epoch_sums, max(position.epoch_examples, 1.0))
+        return values_of(self._metrics, position.epoch_sums, max(position.epoch_examples, 1.0))
 
     def _validate(self, most: int | None = None) -> dict[str, float]:
         """Loss and metrics over the first `most` (None: all) validation examples; empty where there are none."""
         count = 0 if self._validation is None else num_examples(self._validation)
-        if not count:
-            return {}
-        count = min(most or count, count)
-        return evaluate_all(self._backend, self._validation, count, self._task.summary)
+        return self._evaluate(self._validation, min(most or count, count)) if count else {}
+
+    def evaluate(self, data: Any) -> dict[str, float]:
+        """Loss and metrics over all examples of `data`, in inference mode, with the present weights; by name.
+
+        Every worker calls it, with (features, labels), or with weights behind them.
+        """
+        if not self._is_built:
+            self.build(1, 1)
+        data = self._backend.place(data)
+        return self._evaluate(data, num_examples(data))
+
+    def _evaluate(self, data: Any, count: int) -> dict[str, float]:
+        """`evaluate` over the first `count` examples of data that is placed."""
+        backend, sums = self._backend, np.zeros(num_sums(list(self._metrics.values())))
+        batch_size = min(
+            _EVALUATION_BATCH_SIZE * backend.world_size, max(count, backend.world_size)
+        )
+        columns = backend.columns(batch_size)
+        for block in sequential_blocks(data, 0, count, batch_size, columns=columns):
+            sums += backend.evaluate(*block).sum(axis=0, dtype=np.float64)
+        return values_of(self._metrics, sums, count)
 
     def _checkpoint_is_due(self) -> bool:
-        step, every = self._position.step, self._settings.checkpoint.every
+        step, every = self._position.step, self.settings.checkpoint.every
         if every.seconds is None:
             # Not always at that step itself: it may lie between two meetings of the workers.
             return self._epochs.next_multiple(every, self._last_saved_step) <= step
@@ -1007,7 +996,7 @@ class Run:
 
     def _finish(self, reason: str) -> RunResult:
         """Ends a run after the last step: averages become the weights, and all validation examples are asked."""
-        step, task = self._position.step, self._task
+        step = self._position.step
         self._save()  # first, so that an interruption from here on costs no step
         path = self._folder.path if self._folder else None
         for line in write_profile(path, self._meter.summary(), self._backend, self._first_step):
@@ -1020,7 +1009,7 @@ class Run:
         }
         self._backend.sync_model()
         if self._folder:
-            self._folder.save_model(task.whole, "final.keras")
+            self._folder.save_model(self._whole, "final.keras")
             self._folder.checkpoints.remove_old()  # where an earlier process was killed before it could
             self._folder.set_status("done", reason, step=step, last_record=record)
         self._log(f"done: {reason}")
@@ -1030,7 +1019,7 @@ class Run:
 
     def _take_averages(self) -> None:
         """Averages that the optimizer keeps (`use_ema`) become the weights, as at the end of Keras's `fit`."""
-        backend, model = self._backend, self._task.model
+        backend, model = self._backend, self._model
         optimizer = model.optimizer
         if not optimizer.use_ema:
             return
@@ -1045,9 +1034,6 @@ class Run:
         backend.synchronize()
 
     # What it says.
-
-    def _say(self, line: str) -> None:
-        self._progress.show(line)
 
     def _interrupted(self, received: int) -> Interrupted:
         name = signal.Signals(received).name
@@ -1074,7 +1060,7 @@ class Run:
         val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
         self._log(
             f"epoch {epoch + 1}/{self._num_epochs}  loss {record['loss']:.4g}{val_loss}  "
-            f"{record['curves_per_second']:,.0f} {self._task.counted}/s  {clock_text(self._seconds_left())} left"
+            f"{record['curves_per_second']:,.0f} {self._counted}/s  {clock_text(self._seconds_left())} left"
         )
         for name in _TOLD_FIGURES:
             if name in record["use"]:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends import Backend, make_backend
-from tfmat.backends.losses import Summary, make_metrics, per_example_function
+from tfmat.backends.losses import make_metrics, per_example_function, values_of
 from tfmat.backends.step import check_model
 from tfmat.config import CheckpointSection, DataSection, Duration, Settings, parse_growth
 from tfmat.errors import InputError
@@ -21,8 +21,6 @@ from tfmat.training.run import (
     OptimizerFactory,
     Run,
     RunResult,
-    Task,
-    evaluate_all,
     make_source,
     num_examples,
     unpack,
@@ -69,10 +67,9 @@ class ParallelSteps:
         check_model(model)
         self.model = model
         self.backend = backend
-        made = make_metrics(metrics, model)
-        self._summary = Summary(made)
+        self._metrics = make_metrics(metrics, model)
         loss = per_example_function(loss, getattr(model, "output_names", ()))
-        backend.build(model, make_functional(optimizer), loss, made)
+        backend.build(model, make_functional(optimizer), loss, self._metrics)
         backend.synchronize()
 
     def place(self, features: Any, labels: Any) -> tuple[Any, Any]:
@@ -158,7 +155,8 @@ class ParallelSteps:
         weights = np.ones(blocks.shape, np.float32)
         columns = part(blocks.shape[1])
         sums = call(data, blocks[:, columns], weights[:, columns], weights.sum(axis=1))
-        steps = [self._summary.values(row, blocks.shape[1]) for row in sums.astype(np.float64)]
+        count = blocks.shape[1]
+        steps = [values_of(self._metrics, row, count) for row in sums.astype(np.float64)]
         if indices.ndim == 1:
             return steps[0]
         return {name: np.array([step[name] for step in steps]) for name in steps[0]}
@@ -242,31 +240,32 @@ class Trainer:
         self.model = model
         given = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
         given = {name: value for name, value in given.items() if value is not None}
-        self._task = Task(
+        if trace_steps and workdir is None:
+            raise InputError("trace_steps needs a workdir for its files")
+        self._config = config
+        self._backend = make_backend(backend) if isinstance(backend, str) else backend
+        self._run = Run(
             model,
-            **{**_compiled(model, set(given)), **given},
+            Settings(
+                seed=seed,
+                steps_per_call=steps_per_call,
+                checkpoint=CheckpointSection(keep_checkpoints, Duration.parse(checkpoint_every)),
+                jit_compile=jit_compile,
+                precision=precision,
+                profile=profile,
+                trace_steps=trace_steps,
+            ),
+            self._backend,
+            **{"optimizer": "adam", **_compiled(model, set(given)), **given},
             auxiliary_loss=auxiliary_loss,
             callbacks=callbacks,
             sidecar=sidecar,
+            workdir=workdir,
+            quiet=quiet,
         )
-        self._config = config
         if isinstance(backend, str):
-            backend = make_backend(backend)
-            backend.start()
-            atexit.register(lambda: backend.close(getattr(sys, "last_value", None)))
-        self._backend = backend
-        if trace_steps and workdir is None:
-            raise InputError("trace_steps needs a workdir for its files")
-        self._workdir, self._quiet = workdir, quiet
-        self._settings = Settings(
-            seed=seed,
-            steps_per_call=steps_per_call,
-            checkpoint=CheckpointSection(keep_checkpoints, Duration.parse(checkpoint_every)),
-            jit_compile=jit_compile,
-            precision=precision,
-            profile=profile,
-            trace_steps=trace_steps,
-        )
+            self._backend.start()
+            atexit.register(lambda: self._backend.close(getattr(sys, "last_value", None)))
 
     def fit(
         self,
@@ -319,7 +318,7 @@ class Trainer:
             count = num_validation or num_examples(validation)
             data = dataclasses.replace(data, num_validation=count)
         settings = dataclasses.replace(
-            self._settings,
+            self._run.settings,
             global_batch_size=global_batch_size,
             train_for=Duration.parse(train_for),
             batch_growth=parse_growth(batch_growth),
@@ -343,24 +342,13 @@ class Trainer:
             **({"batch_growth": batch_growth} if batch_growth else {}),
             **({"precision": settings.precision} if settings.precision != "float32" else {}),
         }
-        run = Run(
-            self._task,
-            settings,
-            self._backend,
-            source,
-            None if validation is None else self._backend.place(validation),
-            config=config,
-            workdir=self._workdir,
-            quiet=self._quiet,
-        )
-        return run.train()
+        self._run.settings = settings
+        placed = None if validation is None else self._backend.place(validation)
+        return self._run.train(source, placed, config)
 
     def evaluate(self, features: Any, labels: Any, sample_weight: Any = None) -> dict[str, float]:
         """Loss and metrics over all examples, in inference mode, with the present weights."""
-        if not self._task.built:
-            self._task.build(self._backend, 1, 1, jit_compile=self._settings.jit_compile)
-        data = self._backend.place(with_weights(features, labels, sample_weight))
-        return evaluate_all(self._backend, data, num_examples(data), self._task.summary)
+        return self._run.evaluate(with_weights(features, labels, sample_weight))
 
 
 def _compiled(model: keras.Model, given: Collection[str]) -> dict[str, Any]:

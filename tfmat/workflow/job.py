@@ -303,7 +303,7 @@ def _seeing(
 def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunResult":
     """Trains the network of the backend's settings on the data set, with the sidecar of what its numbers mean."""
     from tfmat.networks import build_for
-    from tfmat.training.run import Run, Task, make_source
+    from tfmat.training.run import Run, make_source
 
     settings = backend.settings
     model = build_for(settings, dataset)
@@ -311,14 +311,16 @@ def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunRe
     if backend.rank == 0:
         _tell_network(model, len(dataset.parameters), backend)
     front, trained = parted(model)
-    task = Task(
+    run = Run(
         trained,
+        settings,
+        backend,
         whole=model,
-        optimizer=_optimizer_of(settings, num_train, backend),
         **losses_and_metrics(settings, dataset, model, compiled=compiles_loss(settings, backend)),
         callbacks=_callbacks(settings, workdir, backend),
         sidecar=sidecar(settings, dataset),
         counted="curves",
+        workdir=workdir,
     )
     rows = (
         slice(num_train),
@@ -330,20 +332,15 @@ def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunRe
     elif front is not None:  # nothing trains; only the shape counts
         features = np.broadcast_to(np.float32(0.0), (rows[1].stop, *front.output_shape[1:]))
     training, validation = ((features[part], dataset.labels[part]) for part in rows)
-    run = Run(
-        task,
-        settings,
-        backend,
+    return run.train(
         make_source(*training, settings, backend, shard_size=dataset.shard_size),
         backend.place(validation),
-        config={
+        {
             **settings.saved,
             "data_dir": str(dataset.folder.resolve()),
             "data_id": dataset.manifest.id,
         },
-        workdir=workdir,
     )
-    return run.train()
 
 
 def _tell_network(model: "keras.Model", num_outputs: int, backend: "Backend") -> None:
@@ -354,28 +351,6 @@ def _tell_network(model: "keras.Model", num_outputs: int, backend: "Backend") ->
         log(
             f"note: mesh={backend.options.mesh} is for --backend=dtensor; {backend.name} does not use it"
         )
-
-
-def _optimizer_of(
-    settings: Settings, num_train: int, backend: "Backend"
-) -> "Callable[[int, int], keras.optimizers.Optimizer]":
-    """The optimizer of a run, once its length is known."""
-    from tfmat.optimizers import build_optimizer, build_schedule
-
-    section, epochs = settings.optimizer, settings.epochs(num_train)
-    batch_size = backend.examples_of_a_step(settings.global_batch_size)
-
-    def make(total_steps: int, steps_per_epoch: int) -> "keras.optimizers.Optimizer":
-        taken, asked = section.warmup_steps(epochs, total_steps), epochs.steps(section.warmup)
-        if backend.rank == 0 and taken < asked:
-            log(
-                f"note: optimizer.warmup={section.warmup} takes {asked} steps, the whole run {total_steps}; "
-                f"the warm-up is cut to a tenth of the run (steps: {taken})"
-            )
-        schedule = build_schedule(section, epochs, total_steps, batch_size)
-        return build_optimizer(section, schedule, seed=settings.seed)
-
-    return make
 
 
 def curves_to_train(config: Settings | Config, num_train: int) -> int:

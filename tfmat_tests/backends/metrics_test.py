@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfmat
-from tfmat.backends.losses import Summary, make_metrics, sums_of
+from tfmat.backends.losses import make_metrics, num_sums, sums_of, values_of
 from tfmat.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -57,8 +57,7 @@ def test_sums_over_parts_give_the_value_of_the_whole():
         "f1": lambda: keras.metrics.F1Score(average="macro", threshold=0.5),
     }
     metrics = make_metrics({**{n: m() for n, m in makers.items()}, "mae": "mae"}, model())
-    summary = Summary(metrics)
-    total = np.zeros(summary.num_sums)
+    total = np.zeros(num_sums(list(metrics.values())))
     for rows in (slice(0, 13), slice(13, 50)):
         labels, outputs = (
             tf.constant(np.concatenate([array[rows], np.ones((5, 1), "f")]))
@@ -67,7 +66,7 @@ def test_sums_over_parts_give_the_value_of_the_whole():
         weights = tf.constant(np.r_[np.ones(len(labels) - 5), np.zeros(5)], tf.float32)
         parts = [sums_of(metric, labels, outputs, weights) for metric in metrics.values()]
         total += np.concatenate([[0.0], *(np.atleast_1d(part) for part in parts)])
-    found = summary.values(total, 50)
+    found = values_of(metrics, total, 50)
     for name, make in makers.items():
         metric = make()
         metric.update_state(LABELS, OUTPUTS)
@@ -120,7 +119,7 @@ def test_a_list_of_metrics_as_in_compile(labels, outputs):
     found = make_metrics(given, plain)
     assert {"loss", *found} == set(expected)
     sums = [sums_of(each, tf.constant(y), plain(x), tf.ones(6)) for each in found.values()]
-    values = Summary(found).values(np.concatenate([[0.0], *map(np.ravel, sums)]), 6)
+    values = values_of(found, np.concatenate([[0.0], *map(np.ravel, sums)]), 6)
     for name in found:
         assert values[name] == pytest.approx(expected[name], rel=1e-5), name
 

@@ -57,11 +57,11 @@ def test_in_another_thread_it_does_nothing() -> None:
 
 
 def test_only_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with TrainingProgress(10) as progress:
+    with TrainingProgress() as progress:
         progress.update(step=5, description="epoch 1/2", rate=1e4, loss=0.1, seconds_left=7.0)
         progress.show("a line [with brackets]")
     assert capsys.readouterr().err == "a line [with brackets]\n"
-    with TrainingProgress(10, shown=False) as progress:
+    with TrainingProgress(shown=False) as progress:
         progress.show("nothing")
     assert capsys.readouterr().err == ""
 
@@ -71,7 +71,7 @@ def test_a_reader_that_has_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyP
     os.close(reading)
     stream = os.fdopen(writing, "w", buffering=1)
     monkeypatch.setattr("sys.stderr", stream)
-    with TrainingProgress(10) as progress:
+    with TrainingProgress() as progress:
         progress.show("nobody reads this")
     monkeypatch.undo()
     with pytest.raises(BrokenPipeError):
