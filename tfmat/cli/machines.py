@@ -319,10 +319,10 @@ def _supervised(
     hosts: "tuple[Host, ...]", command: tuple[str, ...], policy: "Policy", folder: pathlib.Path
 ) -> int:
     from tfmat.launch.mpirun import Progress, Restarts, RunState, check_mpirun
-    from tfmat.training.run_folder import ENDED, CheckpointFolder, folder_logger
+    from tfmat.training.run_folder import ENDED, RunFolder
 
     check_mpirun()
-    checkpoints, file = CheckpointFolder(folder / "checkpoints"), folder / "status.json"
+    file, files = folder / "status.json", RunFolder(folder)
     status: dict[str, Any] = {}
 
     def state() -> RunState:
@@ -334,8 +334,8 @@ def _supervised(
         return RunState(len(resumed), status.get("under_way"), status.get("state") in ENDED)
 
     make_folder(folder)
-    progress = Progress(state, checkpoints.latest_clock)
-    return Restarts(hosts, command, policy, folder, progress, folder_logger(folder)).run()
+    progress = Progress(state, files.latest_clock)
+    return Restarts(hosts, command, policy, folder, progress, files.logger()).run()
 
 
 # --------------------------------------------------------------------------------------------------

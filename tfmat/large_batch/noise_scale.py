@@ -29,7 +29,7 @@ from tfmat.report.figures import (
     new_figure,
     save_png_and_svg,
 )
-from tfmat.training.run_folder import CheckpointFolder, find_run_file
+from tfmat.training.run_folder import RunFolder, find_run_file
 
 # --------------------------------------------------------------------------------------------------
 # The simple gradient noise scale (McCandlish et al. 2018, arXiv:1812.06162, appendix A.1), from two batch sizes.
@@ -258,8 +258,8 @@ def noise_scale_of_run(
         raise InputError(
             f"--small={small} --big={big} --groups={groups}: big must be a multiple of small, and groups 2 or more"
         )
-    folder = CheckpointFolder(pathlib.Path(workdir) / "checkpoints")
-    steps = folder.steps()
+    folder = RunFolder(workdir)
+    steps = folder.saved_steps()
     if not steps:
         raise InputError(
             f"{folder.folder} holds no checkpoint; train first, with --config.checkpoint.keep=10 for more of them"
@@ -272,7 +272,7 @@ def noise_scale_of_run(
     model, gradient = _gradient_function(config, dataset)
     points = []
     for i, step in enumerate(steps):
-        _set_weights(model, folder.load(step).arrays)
+        _set_weights(model, folder.load_checkpoint(step).arrays)
         report = part_of(progress, i, len(steps), groups)
         squares = measure_squares(
             gradient, num_train, small=small, big=big, groups=groups, seed=seed, progress=report

@@ -553,8 +553,7 @@ class Run:
             backend.time_steps(_ONE_CALL_IN)
         with contextlib.ExitStack() as stack:
             if self._workdir is not None and backend.rank == 0:
-                folder = RunFolder(self._workdir, settings.checkpoint.keep)
-                stack.callback(folder.close)
+                folder = stack.enter_context(RunFolder(self._workdir, settings.checkpoint.keep))
                 self._folder, self._log = folder, folder.logger(self._progress.show)
                 self._collectives.when_lost(lambda message: folder.set_status("failed", message))
             # Rank 0 knows what was done before, and all do as it says.
@@ -765,7 +764,7 @@ class Run:
         """The newest one; its arrays are rank 0's, and too much to tell all others at once."""
         checkpoint = None
         if self._folder:
-            checkpoint, complaints = self._folder.checkpoints.load_latest()
+            checkpoint, complaints = self._folder.latest_checkpoint()
             for complaint in complaints:
                 self._log(f"warning: {complaint}")
         mine: Any = (checkpoint.step, {}, checkpoint.meta) if checkpoint else None
@@ -990,7 +989,7 @@ class Run:
                     "callbacks": values,
                     "data": self._source.memory(),
                 }
-                self._folder.checkpoints.save(position.step, {**state, **arrays}, meta)
+                self._folder.save_checkpoint(position.step, {**state, **arrays}, meta)
             self._last_saved_step = position.step
             self._checkpoint_clock = time.monotonic()
 
@@ -1010,7 +1009,7 @@ class Run:
         self._backend.sync_model()
         if self._folder:
             self._folder.save_model(self._whole, "final.keras")
-            self._folder.checkpoints.remove_old()  # where an earlier process was killed before it could
+            self._folder.remove_old_checkpoints()  # where an earlier process was killed before it could
             self._folder.set_status("done", reason, step=step, last_record=record)
         self._log(f"done: {reason}")
         history = self._callbacks.history
@@ -1045,9 +1044,9 @@ class Run:
         )
 
     def _diverged(self, what: str, step: int) -> DivergedError:
-        saved = self._folder.checkpoints.steps() if self._folder else []
+        saved = self._folder.saved_steps() if self._folder else []
         last = (
-            f"the last good checkpoint is {self._folder.checkpoints.path(saved[-1])}"
+            f"the last good checkpoint is {self._folder.checkpoint_file(saved[-1])}"
             if self._folder and saved
             else "there is no checkpoint yet"
         )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import keras
 
 # --------------------------------------------------------------------------------------------------
-# Checkpoints: one .npz file each, whole or absent, verified when read, the last few kept.
+# A checkpoint: one .npz file, whole or absent, verified when read.
 #
 # A file `step-0000001200.npz` holds the arrays of `Backend.read`, further arrays of the loop, and `meta`, a JSON text.
 # It is an ordinary NumPy archive, so its members carry CRC-32 checksums, and any program can open it.
@@ -58,83 +58,6 @@ class Checkpoint:
     step: int
     arrays: dict[str, SavedArray]
     meta: dict[str, Any]
-
-
-class CheckpointFolder:
-    """The checkpoints of one run.
-
-    Args:
-      folder: made when the first checkpoint is saved.
-      keep: how many of the newest stay.
-    """
-
-    def __init__(self, folder: pathlib.Path, keep: int = 3):
-        self.folder = folder
-        self.keep = keep
-
-    def steps(self) -> list[int]:
-        """Steps of the checkpoints that are there, rising."""
-        if not self.folder.is_dir():
-            return []
-        matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
-
-    def path(self, step: int) -> pathlib.Path:
-        """The file of one step."""
-        return self.folder / f"step-{step:010d}.npz"
-
-    def save(self, step: int, arrays: SavedArrays, meta: Mapping[str, Any]) -> None:
-        """Writes one checkpoint and removes the oldest beyond `keep`."""
-        make_folder(self.folder)
-        text = json.dumps({"format": FORMAT, **meta})
-        with atomic_write(self.path(step)) as file:
-            np.savez(file, allow_pickle=False, **{"meta": np.array(text), **arrays})
-        self.remove_old()
-        for stale in self.folder.glob(".step-*.tmp"):
-            stale.unlink(missing_ok=True)
-
-    def remove_old(self) -> None:
-        """Removes the oldest beyond `keep`."""
-        for old in self.steps()[: -self.keep]:
-            self.path(old).unlink(missing_ok=True)
-
-    def load(self, step: int) -> Checkpoint:
-        """Verifies one checkpoint, a piece at a time; InputError where it is damaged or of a newer tfmat."""
-        path = self.path(step)
-        with _damage_told(path):
-            archive = np.load(path, allow_pickle=False)  # closes its file with the last array
-            damaged = archive.zip.testzip()
-            if damaged:
-                raise ValueError(f"the check sum of {damaged} is wrong")
-            arrays = {name: _member(path, archive, name) for name in archive.files}
-            meta = json.loads(str(np.asarray(arrays.pop("meta"))))
-        if meta["format"] > FORMAT:
-            raise InputError(
-                f"checkpoint {path} is of a newer tfmat (format {meta['format']}); update tfmat"
-            )
-        return Checkpoint(step, arrays, meta)
-
-    def latest_clock(self) -> tuple[int, float]:
-        """Step and `position.seconds` of the newest checkpoint that can be read, (0, 0.0) for none; not its arrays."""
-        for step in reversed(self.steps()):
-            with (
-                contextlib.suppress(*_DAMAGE),
-                np.load(self.path(step), allow_pickle=False) as archive,
-            ):
-                return step, float(json.loads(str(archive["meta"]))["position"]["seconds"])
-        return 0, 0.0
-
-    def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole, and one line for each newer one that is not."""
-        complaints: list[str] = []
-        for step in reversed(self.steps()):
-            try:
-                return self.load(step), complaints
-            except InputError as error:
-                complaints.append(str(error))
-        if complaints:
-            raise InputError(f"no checkpoint of this run can be read: {complaints[0]}")
-        return None, complaints
 
 
 @contextlib.contextmanager
@@ -168,7 +91,7 @@ def _member(path: pathlib.Path, archive: Any, name: str) -> SavedArray:
 
 
 # --------------------------------------------------------------------------------------------------
-# The folder of one run: config, status, metrics, log, models. Every file in it is whole or absent.
+# The folder of one run: config, status, metrics, log, models, checkpoints. Every file in it is whole or absent.
 
 
 # States of a run that nothing trains any further.
@@ -204,20 +127,21 @@ _UNFINISHED = ".unfinished."
 
 
 class RunFolder:
-    """One run's files; see contracts for their names. Open it before training, close it after.
+    """One run's files; see contracts for their names. Anybody may read them; `with` it, this process trains in it.
 
     Args:
-      path: made when it is not there.
+      path: made when somebody trains in it.
       keep_checkpoints: how many of the newest stay.
-
-    Raises:
-      InputError: where it cannot be written, or another process trains in it.
     """
 
     def __init__(self, path: str | os.PathLike, keep_checkpoints: int = 3):
-        self.path = make_folder(path)
-        self.checkpoints = CheckpointFolder(self.path / "checkpoints", keep_checkpoints)
+        self.path, self._keep = pathlib.Path(path), keep_checkpoints
+        self._checkpoints = self.path / "checkpoints"
         self._lock = contextlib.ExitStack()
+
+    def __enter__(self) -> "RunFolder":
+        """InputError where it cannot be written, or another process trains in it."""
+        make_folder(self.path)
         busy = (
             f"another process is training in {self.path}; wait for it or choose another --workdir"
         )
@@ -225,16 +149,13 @@ class RunFolder:
             raise InputError(
                 f"cannot lock {self.path}: its file system has no locks; choose another folder"
             )
-        self._remove_leftovers()
-
-    def _remove_leftovers(self) -> None:
-        """Removes what a killed process had not renamed yet."""
-        for folder in (self.path, self.checkpoints.folder, self.path / "figures"):
+        # A killed process had not renamed these yet.
+        for folder in (self.path, self._checkpoints, self.path / "figures"):
             for stale in [*folder.glob(".*.????????.tmp"), *folder.glob(f"{_UNFINISHED}*.keras")]:
                 stale.unlink(missing_ok=True)
+        return self
 
-    def close(self) -> None:
-        """Lets other processes use the folder."""
+    def __exit__(self, *exception: object) -> None:
         self._lock.close()
 
     def check_config(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -243,7 +164,33 @@ class RunFolder:
         Raises:
           InputError: where the run was started with other settings, naming the first that differs.
         """
-        return check_same_config(self.path, config)
+        path = self.path / "config.json"
+        if not path.exists():
+            return None
+        saved = read_json(path)
+        # In a run of the main job, a key that was added to tfmat after the run had begun had its default.
+        known = OPTIONS.values() if "data_id" in saved else ()
+        whole = {**{option.name: option.default for option in known}, **flatten(saved)}
+        before, now = (flatten(as_json(content)) for content in (whole, config))
+        # A key of a free section that is not given any more is a difference.
+        left_out = {
+            k for k in before.keys() - now.keys() if k.partition(".")[0] not in FREE_SECTIONS
+        }
+        if before.get("local_steps") == now.get("local_steps") == 1:
+            left_out |= {
+                "outer_learning_rate",
+                "outer_momentum",
+                "overlap_meetings",
+            }  # of meetings that there are not
+        # Other data follow from another law or number of curves, which tell a user more.
+        key = first_difference(before, now, CHANGEABLE | left_out | {"data_id"})
+        key = key or first_difference(before, now, CHANGEABLE | left_out)
+        if key is not None:
+            raise InputError(
+                f"the run in {self.path} was started with {key}={before.get(key)}, not {now.get(key)}; "
+                "use the same config to go on, or another --workdir"
+            )
+        return saved
 
     def start(self, config: Mapping[str, Any], sidecar: Mapping[str, Any] | None = None) -> None:
         """Writes model.json, where there is a sidecar, and then config.json: where this is, that is too."""
@@ -314,60 +261,82 @@ class RunFolder:
 
     def logger(self, show: Callable[[str], None] | None = None) -> Callable[[str], None]:
         """A function that adds one line to log.txt and shows it (on standard error by default)."""
-        return folder_logger(self.path, show)
+        path = self.path / "log.txt"
 
+        def log(line: str) -> None:
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            try:
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(f"{now} {line}\n")
+            except OSError as error:
+                raise write_error(path, error) from error
+            (show or console.log)(line)
 
-def folder_logger(
-    folder: pathlib.Path, show: Callable[[str], None] | None = None
-) -> Callable[[str], None]:
-    """`RunFolder.logger` for one who does not hold the folder."""
-    path = folder / "log.txt"
+        return log
 
-    def log(line: str) -> None:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(f"{now} {line}\n")
-        except OSError as error:
-            raise write_error(path, error) from error
-        (show or console.log)(line)
+    # Its checkpoints.
 
-    return log
+    def saved_steps(self) -> list[int]:
+        """Steps of the checkpoints that are there, rising."""
+        if not self._checkpoints.is_dir():
+            return []
+        matches = (_NAME.fullmatch(path.name) for path in self._checkpoints.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
 
+    def checkpoint_file(self, step: int) -> pathlib.Path:
+        """The checkpoint of one step."""
+        return self._checkpoints / f"step-{step:010d}.npz"
 
-def check_same_config(
-    workdir: str | os.PathLike, config: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The saved config of the run in `workdir`, or None for a new one; writes nothing.
+    def save_checkpoint(self, step: int, arrays: SavedArrays, meta: Mapping[str, Any]) -> None:
+        """Writes one checkpoint and removes the oldest beyond those that are kept."""
+        make_folder(self._checkpoints)
+        text = json.dumps({"format": FORMAT, **meta})
+        with atomic_write(self.checkpoint_file(step)) as file:
+            np.savez(file, allow_pickle=False, **{"meta": np.array(text), **arrays})
+        self.remove_old_checkpoints()
 
-    Raises:
-      InputError: where the run was started with other settings, naming the first that differs.
-    """
-    path = pathlib.Path(workdir) / "config.json"
-    if not path.exists():
-        return None
-    saved = read_json(path)
-    # In a run of the main job, a key that was added to tfmat after the run had begun had its default.
-    known = OPTIONS.values() if "data_id" in saved else ()
-    whole = {**{option.name: option.default for option in known}, **flatten(saved)}
-    before, now = (flatten(as_json(content)) for content in (whole, config))
-    # A key of a free section that is not given any more is a difference.
-    left_out = {k for k in before.keys() - now.keys() if k.partition(".")[0] not in FREE_SECTIONS}
-    if before.get("local_steps") == now.get("local_steps") == 1:
-        left_out |= {
-            "outer_learning_rate",
-            "outer_momentum",
-            "overlap_meetings",
-        }  # of meetings that there are not
-    # Other data follow from another law or number of curves, which tell a user more.
-    key = first_difference(before, now, CHANGEABLE | left_out | {"data_id"})
-    key = key or first_difference(before, now, CHANGEABLE | left_out)
-    if key is not None:
-        raise InputError(
-            f"the run in {workdir} was started with {key}={before.get(key)}, not {now.get(key)}; "
-            "use the same config to go on, or another --workdir"
-        )
-    return saved
+    def remove_old_checkpoints(self) -> None:
+        """Removes the oldest beyond those that are kept."""
+        for old in self.saved_steps()[: -self._keep]:
+            self.checkpoint_file(old).unlink(missing_ok=True)
+
+    def load_checkpoint(self, step: int) -> Checkpoint:
+        """Verifies one checkpoint, a piece at a time; InputError where it is damaged or of a newer tfmat."""
+        path = self.checkpoint_file(step)
+        with _damage_told(path):
+            archive = np.load(path, allow_pickle=False)  # closes its file with the last array
+            damaged = archive.zip.testzip()
+            if damaged:
+                raise ValueError(f"the check sum of {damaged} is wrong")
+            arrays = {name: _member(path, archive, name) for name in archive.files}
+            meta = json.loads(str(np.asarray(arrays.pop("meta"))))
+        if meta["format"] > FORMAT:
+            raise InputError(
+                f"checkpoint {path} is of a newer tfmat (format {meta['format']}); update tfmat"
+            )
+        return Checkpoint(step, arrays, meta)
+
+    def latest_clock(self) -> tuple[int, float]:
+        """Step and `position.seconds` of the newest checkpoint that can be read, (0, 0.0) for none; not its arrays."""
+        for step in reversed(self.saved_steps()):
+            with (
+                contextlib.suppress(*_DAMAGE),
+                np.load(self.checkpoint_file(step), allow_pickle=False) as archive,
+            ):
+                return step, float(json.loads(str(archive["meta"]))["position"]["seconds"])
+        return 0, 0.0
+
+    def latest_checkpoint(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole, and one line for each newer one that is not."""
+        complaints: list[str] = []
+        for step in reversed(self.saved_steps()):
+            try:
+                return self.load_checkpoint(step), complaints
+            except InputError as error:
+                complaints.append(str(error))
+        if complaints:
+            raise InputError(f"no checkpoint of this run can be read: {complaints[0]}")
+        return None, complaints
 
 
 def find_run_file(workdir: str | os.PathLike, name: str) -> pathlib.Path:

@@ -759,7 +759,7 @@ def plan_job(
     from tfmat.backends import check_backend
     from tfmat.backends.registry import check_config_for
     from tfmat.launch.processes import find_processes
-    from tfmat.training.run_folder import check_same_config
+    from tfmat.training.run_folder import RunFolder
 
     check_backend(backend)
     settings, processes = Settings.of(config), processes or find_processes()
@@ -784,7 +784,7 @@ def plan_job(
     _check_lengths(settings, curves_to_train(settings, num_train))
     # The data set's identity tells an edited law file, and another set of imported curves, apart.
     identity = dataset.manifest.id if dataset else folder.name.rpartition("-")[2]
-    check_same_config(workdir, {**config.to_dict(), "data_id": identity})
+    RunFolder(workdir).check_config({**config.to_dict(), "data_id": identity})
     return job
 
 

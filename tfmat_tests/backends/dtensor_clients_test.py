@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfmat.launch.port_guard import Neighbour
-from tfmat.training.run_folder import CheckpointFolder
+from tfmat.training.run_folder import RunFolder
 from tfmat_tests.mpi import mpirun
 
 OPTIMIZERS = ("nesterov", "adam", "adamw", "lars", "larc", "novograd", "lamb")
@@ -46,7 +46,7 @@ def _train(ranks, workdir, *earlier, **settings):
 
 
 def _weights(workdir, step):
-    arrays = CheckpointFolder(workdir / "checkpoints").load(step).arrays
+    arrays = RunFolder(workdir).load_checkpoint(step).arrays
     return [np.asarray(arrays[name]) for name in sorted(arrays) if name.startswith("weights/")]
 
 

@@ -119,13 +119,13 @@ import keras, numpy as np
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.optimizers import make_functional
-from tfmat.training.run_folder import CheckpointFolder
+from tfmat.training.run_folder import RunFolder
 def peak():
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 layers = [keras.layers.Input((8,)), *(keras.layers.Dense(1024) for _ in range(13)), keras.layers.Dense(1)]
 backend = make_backend("single", offload="slots", offload_dir=sys.argv[1])
 backend.build(keras.Sequential(layers), make_functional("adam"), per_example_function("mse"), {})
-folder = CheckpointFolder(pathlib.Path(sys.argv[1]))
+folder = RunFolder(sys.argv[1])
 values = {name: i for i, name in enumerate(backend.read())}
 if sys.argv[2] == "save":
     backend.write({name: np.full(v.shape, values[name]) for name, v in backend._replica.variables.named().items()})
@@ -133,7 +133,7 @@ start = peak()
 if sys.argv[2] == "save":
     folder.save(7, backend.read_for_file(), {})
 else:
-    backend.restore(folder.load(7).arrays)
+    backend.restore(folder.load_checkpoint(7).arrays)
 print(peak() - start)
 for name, array in backend.read().items():
     assert (array == values[name]).all(), name

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.training.run_folder import CheckpointFolder
+from tfmat.training.run_folder import RunFolder
 
 
 def _arrays(step: int) -> dict[str, np.ndarray]:
@@ -18,15 +18,17 @@ def _arrays(step: int) -> dict[str, np.ndarray]:
     }
 
 
-def _saved(folder: pathlib.Path, *steps: int, keep: int = 3) -> CheckpointFolder:
-    checkpoints = CheckpointFolder(folder / "checkpoints", keep)
+def _saved(path: pathlib.Path, *steps: int, keep: int = 3) -> RunFolder:
+    folder = RunFolder(path, keep)
     for step in steps:
-        checkpoints.save(step, _arrays(step), {"position": {"step": step, "best": float("inf")}})
-    return checkpoints
+        folder.save_checkpoint(
+            step, _arrays(step), {"position": {"step": step, "best": float("inf")}}
+        )
+    return folder
 
 
 def test_what_is_saved_comes_back(tmp_path: pathlib.Path) -> None:
-    checkpoint = _saved(tmp_path, 7).load(7)
+    checkpoint = _saved(tmp_path, 7).load_checkpoint(7)
     assert checkpoint.step == 7
     assert checkpoint.meta["position"] == {"step": 7, "best": float("inf")}
     for name, array in _arrays(7).items():
@@ -36,7 +38,7 @@ def test_what_is_saved_comes_back(tmp_path: pathlib.Path) -> None:
 
 
 def test_any_program_can_open_one(tmp_path: pathlib.Path) -> None:
-    path = _saved(tmp_path, 7).path(7)
+    path = _saved(tmp_path, 7).checkpoint_file(7)
     assert path.name == "step-0000000007.npz"
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
@@ -45,22 +47,22 @@ def test_any_program_can_open_one(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_newest_are_kept(tmp_path: pathlib.Path) -> None:
-    assert _saved(tmp_path, 10, 9, 200, 30).steps() == [10, 30, 200]
-    assert _saved(tmp_path, 300, keep=1).steps() == [300]
+    assert _saved(tmp_path, 10, 9, 200, 30).saved_steps() == [10, 30, 200]
+    assert _saved(tmp_path, 300, keep=1).saved_steps() == [300]
 
 
 def test_nothing_there(tmp_path: pathlib.Path) -> None:
-    checkpoints = CheckpointFolder(tmp_path / "none")
-    assert checkpoints.steps() == [] and checkpoints.load_latest() == (None, [])
+    folder = RunFolder(tmp_path / "none")
+    assert folder.saved_steps() == [] and folder.latest_checkpoint() == (None, [])
     assert not list(tmp_path.iterdir())
 
 
-def test_other_files_are_left_alone_and_unfinished_ones_removed(tmp_path: pathlib.Path) -> None:
-    checkpoints = _saved(tmp_path, 1)
-    for name in ("notes.txt", "step-12.npz", ".step-0000000002.npz.abcdefgh.tmp"):
-        (checkpoints.folder / name).write_text("")
-    checkpoints.save(3, _arrays(3), {})
-    assert sorted(path.name for path in checkpoints.folder.iterdir()) == [
+def test_other_files_are_left_alone(tmp_path: pathlib.Path) -> None:
+    folder = _saved(tmp_path, 1)
+    for name in ("notes.txt", "step-12.npz"):
+        (tmp_path / "checkpoints" / name).write_text("")
+    folder.save_checkpoint(3, _arrays(3), {})
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
         "notes.txt",
         "step-0000000001.npz",
         "step-0000000003.npz",
@@ -69,43 +71,43 @@ def test_other_files_are_left_alone_and_unfinished_ones_removed(tmp_path: pathli
 
 
 def test_every_flipped_byte_of_an_array_is_found(tmp_path: pathlib.Path) -> None:
-    checkpoints = _saved(tmp_path, 1)
-    whole = checkpoints.path(1).read_bytes()
-    with zipfile.ZipFile(checkpoints.path(1)) as archive:
+    folder = _saved(tmp_path, 1)
+    whole = folder.checkpoint_file(1).read_bytes()
+    with zipfile.ZipFile(folder.checkpoint_file(1)) as archive:
         member = archive.getinfo("weights/0.npy")
     first = member.header_offset + 200
     for place in (first, first + 1000, first + member.file_size - 400):
         damaged = bytearray(whole)
         damaged[place] ^= 4
-        checkpoints.path(1).write_bytes(damaged)
+        folder.checkpoint_file(1).write_bytes(damaged)
         with pytest.raises(InputError, match=r"step-0000000001.npz is damaged \(.*\); delete it"):
-            checkpoints.load(1)
+            folder.load_checkpoint(1)
 
 
 @pytest.mark.parametrize("length", [0, 10, 1000, -1])
 def test_a_cut_file_is_found(tmp_path: pathlib.Path, length: int) -> None:
-    checkpoints = _saved(tmp_path, 1)
-    checkpoints.path(1).write_bytes(checkpoints.path(1).read_bytes()[:length])
+    folder = _saved(tmp_path, 1)
+    folder.checkpoint_file(1).write_bytes(folder.checkpoint_file(1).read_bytes()[:length])
     with pytest.raises(InputError, match="is damaged") as caught:
-        checkpoints.load(1)
+        folder.load_checkpoint(1)
     assert "\n" not in str(caught.value)
 
 
 def test_a_damaged_one_costs_only_itself(tmp_path: pathlib.Path) -> None:
-    checkpoints = _saved(tmp_path, 1, 2, 3)
+    folder = _saved(tmp_path, 1, 2, 3)
     for step in (3, 2):
-        checkpoints.path(step).write_bytes(b"")
-    found, complaints = checkpoints.load_latest()
+        folder.checkpoint_file(step).write_bytes(b"")
+    found, complaints = folder.latest_checkpoint()
     assert found is not None and found.step == 1
     assert ["0003.npz" in complaints[0], "0002.npz" in complaints[1]] == [True, True]
-    checkpoints.path(1).write_bytes(b"")
+    folder.checkpoint_file(1).write_bytes(b"")
     with pytest.raises(InputError, match="no checkpoint of this run can be read: .*0003.npz"):
-        checkpoints.load_latest()
+        folder.latest_checkpoint()
 
 
 def test_one_of_a_newer_program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfmat.training.run_folder.FORMAT", 2)
-    checkpoints = _saved(tmp_path, 1)
+    folder = _saved(tmp_path, 1)
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"of a newer tfmat \(format 2\); update tfmat"):
-        checkpoints.load(1)
+        folder.load_checkpoint(1)

@@ -5,37 +5,45 @@ import json
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import keras
 import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.training.run_folder import RunFolder, check_same_config, find_run_file
+from tfmat.training.run_folder import RunFolder, find_run_file
 
 PROJECT = pathlib.Path(__file__).parents[2]
 CONFIG = {"seed": 0, "model": {"units": (3, 4)}, "checkpoint": {"keep": 3}, "steps_per_call": None}
 
 
-def _folder(path: pathlib.Path) -> RunFolder:
-    return RunFolder(path / "run")
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Iterator[RunFolder]:
+    with RunFolder(tmp_path / "run") as folder:
+        yield folder
 
 
-def test_one_process_at_a_time(tmp_path: pathlib.Path) -> None:
-    folder = _folder(tmp_path)
-    with pytest.raises(InputError, match="another process is training in .*run; wait for it"):
-        _folder(tmp_path)
-    program = f"from tfmat.training.run_folder import RunFolder; RunFolder({str(folder.path)!r})"
+def test_one_process_at_a_time(folder: RunFolder) -> None:
+    with (
+        pytest.raises(InputError, match="another process is training in .*run; wait for it"),
+        RunFolder(folder.path),
+    ):
+        pass
+    program = (
+        "from tfmat.training.run_folder import RunFolder\n"
+        f"with RunFolder({str(folder.path)!r}): pass"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True
     )
     assert "another process is training" in done.stderr
-    folder.close()
-    _folder(tmp_path).close()
+    folder.__exit__()
+    with RunFolder(folder.path):
+        pass
 
 
-def test_a_config_is_kept_and_compared(tmp_path: pathlib.Path) -> None:
-    folder = _folder(tmp_path)
+def test_a_config_is_kept_and_compared(folder: RunFolder) -> None:
     assert folder.check_config(CONFIG) is None
     folder.start({**CONFIG, "total_steps": 9}, {"format": 1})
     assert json.loads((folder.path / "model.json").read_text()) == {"format": 1}
@@ -51,26 +59,22 @@ def test_a_config_is_kept_and_compared(tmp_path: pathlib.Path) -> None:
     assert folder.check_config({**CONFIG, "checkpoint": {"keep": 9}, "steps_per_call": 5})
     # Another number of devices or workers computes the same.
     assert folder.check_config({**CONFIG, "mesh": "batch:2,model:2", "zero_stage": 3})
-    folder.close()
 
 
-def test_a_key_that_tfmat_did_not_have_yet_had_its_default(tmp_path: pathlib.Path) -> None:
-    folder = _folder(tmp_path)
+def test_a_key_that_tfmat_did_not_have_yet_had_its_default(folder: RunFolder) -> None:
     folder.start({**CONFIG, "data_id": "x"})
     same = {**CONFIG, "data_id": "x", "optimizer": {"scaling": "none"}}
     assert folder.check_config(same)
     with pytest.raises(InputError, match="optimizer.scaling=none, not sqrt"):
         folder.check_config({**same, "optimizer": {"scaling": "sqrt"}})
-    folder.close()
 
 
 def test_a_comparison_makes_no_folder(tmp_path: pathlib.Path) -> None:
-    assert check_same_config(tmp_path / "none", CONFIG) is None
+    assert RunFolder(tmp_path / "none").check_config(CONFIG) is None
     assert not list(tmp_path.iterdir())
 
 
-def test_status_keeps_what_is_not_named(tmp_path: pathlib.Path) -> None:
-    folder = _folder(tmp_path)
+def test_status_keeps_what_is_not_named(folder: RunFolder) -> None:
     assert folder.status() == {}
     folder.set_status("running", resumed_from_steps=[5])
     first = folder.status()
@@ -79,11 +83,9 @@ def test_status_keeps_what_is_not_named(tmp_path: pathlib.Path) -> None:
     assert (status["state"], status["reason"], status["step"]) == ("done", "all 9 steps done", 9)
     assert status["resumed_from_steps"] == [5] and status["started"] == first["started"]
     assert datetime.datetime.fromisoformat(status["updated"]).tzinfo is not None
-    folder.close()
 
 
-def test_lines_after_the_checkpoint_are_dropped(tmp_path: pathlib.Path) -> None:
-    folder = _folder(tmp_path)
+def test_lines_after_the_checkpoint_are_dropped(folder: RunFolder) -> None:
     folder.truncate_metrics(0)  # nothing there yet
     for step in (10, 20, 30):
         folder.append_metrics({"step": step, "loss": 1 / step})
@@ -94,12 +96,10 @@ def test_lines_after_the_checkpoint_are_dropped(tmp_path: pathlib.Path) -> None:
     assert [json.loads(line)["step"] for line in lines] == [10, 20]
     folder.truncate_metrics(0)
     assert (folder.path / "metrics.jsonl").read_text() == ""
-    folder.close()
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: pathlib.Path) -> None:
-    folder = _folder(tmp_path)
-    folder.close()
+    folder = RunFolder(tmp_path)
     kept = [".hidden", ".notes.tmp", "a.tmp", "model.keras", "checkpoints/step-0000000001.npz"]
     stale = [
         ".status.json.a1b2c3d4.tmp", ".unfinished.final.keras", "figures/.losses.png.a1b2c3d4.tmp",
@@ -108,17 +108,17 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: pathli
     for name in (*kept, *stale):
         (folder.path / name).parent.mkdir(exist_ok=True)
         (folder.path / name).write_text("")
-    _folder(tmp_path).close()
+    with folder:
+        pass
     assert all((folder.path / name).exists() for name in kept)
     assert not any((folder.path / name).exists() for name in stale)
 
 
-def test_a_model_is_saved_for_inference(tmp_path: pathlib.Path) -> None:
+def test_a_model_is_saved_for_inference(folder: RunFolder) -> None:
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
     optimizer = keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
     model.optimizer = optimizer
-    folder = _folder(tmp_path)
     folder.save_model(model, "final.keras")
     assert model.optimizer is optimizer
     again = keras.saving.load_model(folder.path / "final.keras")
@@ -126,11 +126,9 @@ def test_a_model_is_saved_for_inference(tmp_path: pathlib.Path) -> None:
     for one, other in zip(model.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert sorted(path.name for path in folder.path.iterdir()) == [".lock", "final.keras"]
-    folder.close()
 
 
-def test_the_log_has_a_time_on_every_line(tmp_path: pathlib.Path) -> None:
-    folder = _folder(tmp_path)
+def test_the_log_has_a_time_on_every_line(folder: RunFolder) -> None:
     shown: list[str] = []
     log = folder.logger(shown.append)
     log("one")
@@ -139,7 +137,6 @@ def test_the_log_has_a_time_on_every_line(tmp_path: pathlib.Path) -> None:
     lines = (folder.path / "log.txt").read_text("utf-8").splitlines()
     assert [line.partition(" ")[2] for line in lines] == shown
     assert all(datetime.datetime.fromisoformat(line.partition(" ")[0]) for line in lines)
-    folder.close()
 
 
 def test_a_file_that_is_missing_says_what_to_do(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tfmat.training.run_folder import CheckpointFolder
+from tfmat.training.run_folder import RunFolder
 from tfmat_tests.mpi import PROJECT, mpirun
 from tfmat_tests.processes import forked_python
 
@@ -44,7 +44,7 @@ def _run(ranks, *runs, environment=(), **how):
 
 
 def _weights(workdir, step):
-    arrays = CheckpointFolder(pathlib.Path(workdir) / "checkpoints").load(step).arrays
+    arrays = RunFolder(workdir).load_checkpoint(step).arrays
     return [np.asarray(arrays[name]) for name in sorted(arrays) if name.startswith("weights/")]
 
 
@@ -127,8 +127,8 @@ KEPT = {
 def _as_it_was(run, step, workdir):
     """A copy of a run as it was at a checkpoint, in `workdir`."""
     shutil.copytree(run, workdir)
-    saved = CheckpointFolder(workdir / "checkpoints")
-    for each in saved.steps():
+    saved = RunFolder(workdir)
+    for each in saved.saved_steps():
         if each > step:
             saved.path(each).unlink()
     status = json.loads((workdir / "status.json").read_text())
@@ -179,8 +179,7 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path, names):
         status = json.loads((tmp_path / f"{name} again/status.json").read_text())
         assert status["resumed_from_steps"] == [stopped[name]], name
         mine, reference = (
-            CheckpointFolder(tmp_path / run / "checkpoints").load(20).arrays
-            for run in (f"{name} again", name)
+            RunFolder(tmp_path / run).load_checkpoint(20).arrays for run in (f"{name} again", name)
         )
         # Also of the epoch within which it had stopped.
         losses = [
