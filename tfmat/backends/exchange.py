@@ -1,4 +1,4 @@
-"""How the workers' gradients come together: as they are, or as less."""
+"""When and how the workers come together: in every step or seldom, with gradients as they are or as less."""
 
 import abc
 import math
@@ -37,8 +37,10 @@ class Kept(NamedTuple):
 
 
 class Exchange:
-    """Gradients are summed as they are, and all in one collective, since latency is what a small network waits for.
+    """The workers come together in each step. Gradients are summed as they are.
 
+    All are in one collective, since latency is what a small network waits for. A subclass may have the workers take
+    some steps by themselves between two meetings: it has an `every` of its own, and does something in `round`.
     `EXCHANGES` in `tfmat.backends.registry` has all of them by name.
 
     Args:
@@ -47,11 +49,15 @@ class Exchange:
       options: numbers that an exchange needs.
 
     Attributes:
-      kept: what each worker keeps between two exchanges.
+      every: steps between two meetings of the workers.
+      settles: whether `settle` has anything to do.
+      kept: what each worker keeps between two exchanges; a part of each step's state where each step has one.
       num_updating: how often the workers exchange after the optimizer has begun, once a graph is made.
       travels_as: the type in which gradients are summed; None for their own.
     """
 
+    every = 1
+    settles = False
     kept: Sequence[Kept] = ()
     num_updating = 0
     travels_as: tf.DType | None = None
@@ -98,6 +104,25 @@ class Exchange:
         gradients, (sums,), kept = self(gradients, [sums], list(state.kept))
         weights, slots = apply(state.slots, gradients, state.weights)
         return weights, slots, sums, kept
+
+    # Around the steps of a call, in its graph. `kept` are variables of `self.kept`.
+
+    def num_examples(self, weights: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
+        """[steps]: by which number each step divides its sum of losses; see Backend.train for the arguments."""
+        return num_examples
+
+    def begin(self, kept: Sequence[Any]) -> None:
+        """Begins some steps; `end` comes after the last round."""
+
+    def round(self, kept: Sequence[Any], steps: Callable[[], Any]) -> Any:
+        """Runs the `steps` of a round, and has the workers meet; returns what `steps` returns."""
+        return steps()
+
+    def end(self) -> None:
+        """Ends the steps."""
+
+    def settle(self, kept: Sequence[Any]) -> None:
+        """Has the workers agree on all that they learned, after `end`."""
 
 
 class Float16(Exchange):

@@ -20,15 +20,15 @@ import tensorflow as tf
 
 from tfmat.backends.base import Backend
 from tfmat.backends.exchange import Exchange, Kept, Tensors
-from tfmat.backends.step import EveryStep, Step, assign_all, check_whole_batch, tensors_of
+from tfmat.backends.step import Step, assign_all, check_whole_batch, tensors_of
 
 # _PULL: share of a worker's distance from the mean a round ago by which it moves.
 # Measured beside 0.5 and 1 (docs/slow_networks.md).
 _PULL = 0.7
 
 
-class Meetings(EveryStep):
-    """When the workers meet, and what happens there.
+class Meetings(Exchange):
+    """Each worker takes steps by itself; what happens where the workers meet.
 
     Args:
       weights: the model's variables.
@@ -50,17 +50,23 @@ class Meetings(EveryStep):
         momentum: float,
         exchange: Exchange,
     ):
+        super().__init__()
         self._workers, self.every, self._rate, self._momentum = workers, every, rate, momentum
         self._weights, self._exchange = weights, exchange
         self._anchors = [tf.Variable(weight, trainable=False) for weight in weights]
         self.kept = [*self._zeros("velocity", common=True), *exchange.kept]
 
+    def __call__(
+        self, gradients: Tensors, others: Tensors, kept: Tensors
+    ) -> tuple[Tensors, Tensors, Tensors]:
+        return gradients, others, kept
+
     def num_examples(self, weights: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
-        """See EveryStep.num_examples: each worker's loss is a mean over its own examples."""
+        """See Exchange.num_examples: each worker's loss is a mean over its own examples."""
         return tf.maximum(tf.reduce_sum(weights, 1), 1.0)
 
     def begin(self, kept: Sequence[Any]) -> None:
-        """See EveryStep.begin: the workers have the same weights."""
+        """See Exchange.begin: the workers have the same weights."""
         assign_all(self._anchors, tensors_of(self._weights))
 
     def round(self, kept: Sequence[Any], steps: Callable[[], Any]) -> Any:
@@ -206,5 +212,5 @@ def add_to(step: Step, backend: Backend) -> None:
     weights = [variable.value for variable in step.model.trainable_variables]
     kind = OverlappedMeetings if options.overlap_meetings else Meetings
     exchange.collectives.most_bytes = None  # a meeting's sums go at once
-    step.rounds = kind(weights, workers, options.local_steps, *options.outer_step, exchange)
-    step.exchange, step.slots_differ = Exchange(), True
+    step.exchange = kind(weights, workers, options.local_steps, *options.outer_step, exchange)
+    step.slots_differ = True

@@ -27,7 +27,6 @@ from tfmat.backends.exchange import Kept
 from tfmat.backends.registry import Asked, check, extras_of, make_exchange
 from tfmat.backends.step import (
     Batch,
-    EveryStep,
     SlotDivision,
     Stamps,
     State,
@@ -255,7 +254,6 @@ class SingleBackend(Backend):
 
     # Whether examples of a batch change each other's results, once that was tried.
     _coupled: bool | None = None
-    _rounds: EveryStep = EveryStep()
 
     def time_steps(self, one_call_in: int = 1) -> None:
         check(Asked(self.name, self.settings, self.processes, {"profile": True}))
@@ -299,16 +297,15 @@ class SingleBackend(Backend):
         self._add_extras(step)
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
-        self._step, self._rounds = step, step.rounds
-        self.meets_every, self.note = step.rounds.every, step.note
-        kept = [*step.rounds.kept, *step.exchange.kept]
+        self._step, exchange = step, step.exchange
+        self.meets_every, self.note = exchange.every, step.note
         self._replica = Replica(
-            model, optimizer, self.collectives, kept, step.slots_differ, step.division
+            model, optimizer, self.collectives, exchange.kept, step.slots_differ, step.division
         )
         variables = self._replica.variables
         in_memory = step.slots_in_memory or list
         self._variables = variables._replace(slots=in_memory(variables.slots))
-        if step.exchange.kept:
+        if exchange.kept and exchange.every == 1:
             self._variables = self._variables._replace(kept=self._replica.kept)
         self._compute: Any = self._step.compute
         if jit_compile:
@@ -344,7 +341,7 @@ class SingleBackend(Backend):
         return sums
 
     def settle(self) -> None:
-        if self._rounds.settles:
+        if self._step.exchange.settles:
             if "settle" not in self._functions:
                 self._functions["settle"] = tf.function(self._settle, autograph=False)
             with self.collectives.losses_told():
@@ -352,7 +349,7 @@ class SingleBackend(Backend):
 
     def _settle(self) -> None:
         self.collectives.begin_graph("settle")
-        self._rounds.settle(self._replica.kept)
+        self._step.exchange.settle(self._replica.kept)
 
     def _is_timed_call(self) -> bool:
         """The same on every rank, since all make the same calls."""
@@ -474,13 +471,12 @@ class SingleBackend(Backend):
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
-        rounds = self._rounds
+        exchange, kept = self._step.exchange, self._replica.kept
         self.collectives.begin_graph("train")
-        batches = data, indices, weights, rounds.num_examples(weights, num_examples)
-        kept = self._replica.kept
-        rounds.begin(kept)
+        batches = data, indices, weights, exchange.num_examples(weights, num_examples)
+        exchange.begin(kept)
         apart = self._step.slots_differ  # each takes the steps of a round by itself
-        run = (rounds.every, functools.partial(rounds.round, kept)) if apart else None
+        run = (exchange.every, functools.partial(exchange.round, kept)) if apart else None
 
         def step(pieces: list[Batch]) -> tf.Tensor:
             return self._assign(*self._compute(self._read(), pieces))
@@ -493,7 +489,7 @@ class SingleBackend(Backend):
             sums = each_batch_in_parts(step_in_parts, num_parts, *batches, rounds=run)
         else:
             sums = each_batch(step, self._num_pieces, *batches, rounds=run)
-        rounds.end()
+        exchange.end()
         self.bytes_per_step = self.collectives.bytes / self.meets_every
         return sums if run is None else self.collectives.sum([sums])[0]
 

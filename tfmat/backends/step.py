@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Backend, Metric, PerExample, SavedArray, SavedArrays
-from tfmat.backends.exchange import Apply, Exchange, Kept, Tensors
+from tfmat.backends.exchange import Apply, Exchange, Tensors
 from tfmat.backends.losses import num_sums, per_example_mean, sums_of, weighted_sum
 from tfmat.errors import InputError, nearest
 from tfmat.networks.factory import (
@@ -731,37 +731,6 @@ def _seconds(run: Callable[[tf.Tensor], Any], count: int) -> float:
 # The training step as a pure function: state and batch in, new state and sums out. Every backend runs this one.
 
 
-class EveryStep:
-    """Workers that meet in every step. A subclass has them meet otherwise.
-
-    Attributes:
-      every: steps between two meetings.
-      kept: what each worker keeps from one meeting to the next.
-      settles: whether `settle` has anything to do.
-    """
-
-    every = 1
-    kept: Sequence[Kept] = ()
-    settles = False
-
-    def num_examples(self, weights: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
-        """[steps]: by which number each step divides its sum of losses; see Backend.train for the arguments."""
-        return num_examples
-
-    def begin(self, kept: Sequence[Any]) -> None:
-        """Begins some steps, in a graph; `end` comes after the last round. `kept`: variables of `self.kept`."""
-
-    def round(self, kept: Sequence[Any], steps: Callable[[], Any]) -> Any:
-        """Runs the `steps` of a round in the graph, and has the workers meet; returns what `steps` returns."""
-        return steps()
-
-    def end(self) -> None:
-        """Ends the steps, in a graph."""
-
-    def settle(self, kept: Sequence[Any]) -> None:
-        """Has the workers agree on all that they learned, in a graph, after `end`."""
-
-
 class SlotDivision(Protocol):
     """How the optimizer's slots are divided over the workers.
 
@@ -791,8 +760,7 @@ class Step:
       model: built; of a pipeline its stage.
       optimizer: functional. An extra may build it for other variables than the model's.
       apply: slots, gradients, weights -> new weights and slots; the optimizer's, unless an extra has another.
-      exchange: of the gradients in each step.
-      rounds: when the workers meet.
+      exchange: when and how the workers come together.
       division: of the slots over the workers; None where they are whole.
       slots_differ: whether each worker has slots of its own.
       slots_in_memory: slots -> those that a step is given; None for all.
@@ -805,7 +773,6 @@ class Step:
       signature: specs of (labels, outputs) of the last batch that was traced.
     """
 
-    rounds: EveryStep = EveryStep()
     division: SlotDivision | None = None
     slots_differ = False
     slots_in_memory: Callable[[list[Any]], list[Any]] | None = None
