@@ -317,6 +317,7 @@ class Option:
       choices: the valid strings, where there are few.
       optional: whether None (`none` on the command line) is valid.
       read: what a section makes of its text; None: takes it as it is.
+      changeable: whether a run may go on with another value: it changes no number that is computed, or its rounding only.
     """
 
     name: str
@@ -328,6 +329,7 @@ class Option:
     choices: tuple[str, ...] = ()
     optional: bool = False
     read: Callable[[str], Any] | None = None
+    changeable: bool = False
 
     def parse(self, text: str) -> Any:
         """The value that `text` on the command line means; checked."""
@@ -535,10 +537,12 @@ def key(
     choices: tuple[str, ...] = (),
     kind: str = "",
     read: Callable[[str], Any] | None = None,
+    changeable: bool = False,
 ) -> Any:
     """A key of a section; see Option. The field's annotation is the type that it has once it is read."""
     about = {"meaning": meaning, "valid": valid, "accepts": accepts, "choices": choices}
-    return dataclasses.field(default=default, metadata={**about, "kind": kind, "read": read})
+    about |= {"kind": kind, "read": read, "changeable": changeable}
+    return dataclasses.field(default=default, metadata=about)
 
 
 # fmt: off
@@ -546,17 +550,17 @@ def key(
 class Parallelism(_Section):
     """How steps are shared over devices and processes; these keys stand at the top of a config."""
 
-    mesh: MeshShape = key("batch:1", "named axes: dtensor: with their devices, such as batch:4,model:2; horovod, mpi: with their processes, such as stage:2 or batch:2,stage:2, where each stage has a part of the network (docs/large_networks.md)", read=MeshShape.parse)
-    stages: str = key("", "pipeline stages: regular expressions over names of layers behind which the network is cut, with commas between them (none: cuts that balance the bytes of weights)")
-    micro_batches: int | None = key(None, "pipeline stages: parts of a worker's batch that go through the stages one after the other (none: four for each stage)", "1 to 64", lambda v: 1 <= v <= 64)
-    schedule: str = key("1f1b", "pipeline stages: gpipe: all forward passes, then all backward passes; 1f1b: backward passes as soon as they can begin, with fewer activations in memory", choices=("gpipe", "1f1b"))
-    layouts: Rules = key("", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model", read=parse_rules)
-    zero_stage: int = key(0, "shard over the batch axis or the processes 0 nothing, 1 slots, 2 and gradients, 3 (dtensor) and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3))
+    mesh: MeshShape = key("batch:1", "named axes: dtensor: with their devices, such as batch:4,model:2; horovod, mpi: with their processes, such as stage:2 or batch:2,stage:2, where each stage has a part of the network (docs/large_networks.md)", read=MeshShape.parse, changeable=True)
+    stages: str = key("", "pipeline stages: regular expressions over names of layers behind which the network is cut, with commas between them (none: cuts that balance the bytes of weights)", changeable=True)
+    micro_batches: int | None = key(None, "pipeline stages: parts of a worker's batch that go through the stages one after the other (none: four for each stage)", "1 to 64", lambda v: 1 <= v <= 64, changeable=True)
+    schedule: str = key("1f1b", "pipeline stages: gpipe: all forward passes, then all backward passes; 1f1b: backward passes as soon as they can begin, with fewer activations in memory", choices=("gpipe", "1f1b"), changeable=True)
+    layouts: Rules = key("", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model", read=parse_rules, changeable=True)
+    zero_stage: int = key(0, "shard over the batch axis or the processes 0 nothing, 1 slots, 2 and gradients, 3 (dtensor) and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3), changeable=True)
     compression: str = key("none", "horovod, mpi: of the gradients on their way between workers, for slow networks (docs/slow_networks.md)", choices=("none", "fp16", "bf16", "int8", "sign", "topk", "powersgd"))
     compression_rank: int = key(4, "powersgd: rank of the product that a gradient is sent as", "1 or more", _positive)
     compression_fraction: float = key(0.01, "topk: share of a gradient's numbers that is sent", "above 0, up to 0.5", lambda v: 0 < v <= 0.5)
-    reduction: str = key("flat", "horovod, mpi: flat, or hierarchical: sums within each node first, then between the nodes' first ranks, for nodes of several ranks on a slow network", choices=("flat", "hierarchical"))
-    bucket_mb: float | None = key(None, "horovod, mpi: gradients are summed in buckets of so many megabytes, each while the rest of the backward pass computes, for wide networks on fast links (none: all in one)", "positive", _positive)
+    reduction: str = key("flat", "horovod, mpi: flat, or hierarchical: sums within each node first, then between the nodes' first ranks, for nodes of several ranks on a slow network", choices=("flat", "hierarchical"), changeable=True)
+    bucket_mb: float | None = key(None, "horovod, mpi: gradients are summed in buckets of so many megabytes, each while the rest of the backward pass computes, for wide networks on fast links (none: all in one)", "positive", _positive, changeable=True)
     local_steps: int = key(1, "horovod, mpi: steps that each worker takes by itself before the workers meet (1: they sum gradients in every step); asynchronous with averaging: between two averagings that a worker begins", "1 or more", _positive)
     outer_learning_rate: float | None = key(None, "local steps: of the step that the weights take at a meeting (none: 0.7 with 16 to 25 local steps, or 0.5 with overlap_meetings, else 1)", "positive", _positive)
     outer_momentum: float | None = key(None, "local steps: Nesterov momentum of that step (none: 0.9 with 16 to 25 local steps, or 0.8 with overlap_meetings, 0.5 with more, 0 with fewer)", "0 or more, below 1", _fraction)
@@ -564,9 +568,9 @@ class Parallelism(_Section):
     quorum: int | None = key(None, "asynchronous: gradients of the workers that make a step; later ones are dropped (none: each moves the weights at once)", "1 or more", _positive)
     averaging: bool = key(False, "asynchronous: each worker trains weights of its own, and averages them with those of one other worker at a time, drawn at random (docs/slow_networks.md)")
     staleness_scaling: str = key("none", "asynchronous: the weights' step as it is (none), times 1 / (1 + staleness) (inverse), or its root (sqrt)", choices=("none", "inverse", "sqrt"))
-    accumulate: int = key(1, "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive)
-    offload: str = key("none", "single, horovod, mpi: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots"))
-    offload_dir: str | None = key(None, "folder of that file, on a fast disk of the machine (none: the run's folder)")
+    accumulate: int = key(1, "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive, changeable=True)
+    offload: str = key("none", "single, horovod, mpi: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots"), changeable=True)
+    offload_dir: str | None = key(None, "folder of that file, on a fast disk of the machine (none: the run's folder)", changeable=True)
 
     def __post_init__(self) -> None:
         """InputError where outer momentum would diverge, or meetings overlap with no local steps."""
@@ -637,7 +641,7 @@ class DataSection(_Section):
     strength_cut_off: bool = key(True, "whether curves break off at the strength")
     num_points: int = key(200, "points a curve", "16 or more", lambda v: v >= 16)
     num_validation: int = key(25_000, "validation curves used after every epoch (all of them at the end)", "1 or more", _positive)
-    reading: str = key("auto", "memory, stream, or auto: memory where the set fits", choices=("auto", "memory", "stream"))
+    reading: str = key("auto", "memory, stream, or auto: memory where the set fits", choices=("auto", "memory", "stream"), changeable=True)
     sharding: str = key("partition", "horovod: workers share each global batch (partition), or each draws for itself from the whole set (independent)", choices=("partition", "independent"))
 
 
@@ -660,7 +664,7 @@ class ModelSection(_Section):
     uncertainty: str = key("none", "none, gaussian: a head that says how far off each answer may be, or flow: the whole joint posterior", choices=("none", "gaussian", "flow"))
     couplings: int = key(6, "with model.uncertainty=flow: bends of the posterior, one after the other, each of half of the parameters given the others", "1 or more", _positive)
     coupling_units: int = key(32, "hidden units of each coupling", "1 or more", _positive)
-    recompute: str = key("none", "where the network is cut, so that training keeps only what goes over the cuts and computes the rest twice (docs/large_networks.md): every:K layers with weights, or regular expressions over names of layers, with commas between them", "none, every:K with K of 1 or more, or regular expressions", _says_where)
+    recompute: str = key("none", "where the network is cut, so that training keeps only what goes over the cuts and computes the rest twice (docs/large_networks.md): every:K layers with weights, or regular expressions over names of layers, with commas between them", "none, every:K with K of 1 or more, or regular expressions", _says_where, changeable=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -711,8 +715,8 @@ class CheckpointSection(_Section):
     """The checkpoints of a run."""
 
     prefix = "checkpoint."
-    keep: int = key(3, "checkpoints kept", "1 or more", _positive)
-    every: Duration = key("1epochs", "a duration between checkpoints: steps, epochs or time")
+    keep: int = key(3, "checkpoints kept", "1 or more", _positive, changeable=True)
+    every: Duration = key("1epochs", "a duration between checkpoints: steps, epochs or time", changeable=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -740,9 +744,9 @@ class Settings(_Section):
     train_for: Duration = key("8epochs", "length of training: 20steps, 8epochs, 90s, 10m, 2h")
     target_val_loss: float | None = key(None, "stop as soon as val_loss is at or below this; negative for a log density")
     loss_weights: tuple[float, ...] | None = key(None, "of the parameters' squared errors, in their order; only their ratios count (none: all alike)", "positive", _all_positive)
-    steps_per_call: int | None = key(None, "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive)
-    profile: bool = key(False, "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/scaling.md)")
-    trace_steps: int | None = key(None, "record every operation of so many steps in trace.json.gz (none: no trace)", "1 or more", _positive)
+    steps_per_call: int | None = key(None, "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive, changeable=True)
+    profile: bool = key(False, "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/scaling.md)", changeable=True)
+    trace_steps: int | None = key(None, "record every operation of so many steps in trace.json.gz (none: no trace)", "1 or more", _positive, changeable=True)
     jit_compile: bool = key(False, "compile the step with XLA (slower on CPUs; measure)")
     precision: str = key("float32", "of dense layers in training steps: float32, bfloat16 (weights and sums stay float32), or auto: bfloat16 where a trial finds it faster", choices=("float32", "bfloat16", "auto"))
     parallel: Parallelism = dataclasses.field(default_factory=Parallelism)

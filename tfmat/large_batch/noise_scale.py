@@ -262,7 +262,7 @@ def noise_scale_of_run(
     steps = folder.saved_steps()
     if not steps:
         raise InputError(
-            f"{folder.folder} holds no checkpoint; train first, with --config.checkpoint.keep=10 for more of them"
+            f"{folder.checkpoints} holds no checkpoint; train first, with --config.checkpoint.keep=10 for more of them"
         )
     dataset = PackedDataset.open(extra["data_dir"], verify=False)
     num_train = curves_to_train(config, dataset.num_train)

@@ -97,31 +97,8 @@ def _member(path: pathlib.Path, archive: Any, name: str) -> SavedArray:
 # States of a run that nothing trains any further.
 ENDED = ("done", "diverged")
 
-# Settings that may differ when a run goes on: they change no number that the run computes, or only its rounding.
-# A data set may lie elsewhere than before; its `data_id` may not change.
-CHANGEABLE = frozenset(
-    {
-        "checkpoint.keep",
-        "checkpoint.every",
-        "data.reading",
-        "steps_per_call",
-        "data_dir",
-        "profile",
-        "trace_steps",
-        "mesh",
-        "layouts",
-        "zero_stage",
-        "accumulate",
-        "model.recompute",
-        "stages",
-        "micro_batches",
-        "schedule",
-        "offload",
-        "offload_dir",
-        "reduction",
-        "bucket_mb",
-    }
-)
+# Settings that may differ when a run goes on. A data set may lie elsewhere than before; its `data_id` may not change.
+_CHANGEABLE = frozenset({"data_dir", *(each.name for each in OPTIONS.values() if each.changeable)})
 
 _UNFINISHED = ".unfinished."
 
@@ -136,7 +113,7 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike, keep_checkpoints: int = 3):
         self.path, self._keep = pathlib.Path(path), keep_checkpoints
-        self._checkpoints = self.path / "checkpoints"
+        self.checkpoints = self.path / "checkpoints"
         self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "RunFolder":
@@ -150,7 +127,7 @@ class RunFolder:
                 f"cannot lock {self.path}: its file system has no locks; choose another folder"
             )
         # A killed process had not renamed these yet.
-        for folder in (self.path, self._checkpoints, self.path / "figures"):
+        for folder in (self.path, self.checkpoints, self.path / "figures"):
             for stale in [*folder.glob(".*.????????.tmp"), *folder.glob(f"{_UNFINISHED}*.keras")]:
                 stale.unlink(missing_ok=True)
         return self
@@ -183,8 +160,8 @@ class RunFolder:
                 "overlap_meetings",
             }  # of meetings that there are not
         # Other data follow from another law or number of curves, which tell a user more.
-        key = first_difference(before, now, CHANGEABLE | left_out | {"data_id"})
-        key = key or first_difference(before, now, CHANGEABLE | left_out)
+        key = first_difference(before, now, _CHANGEABLE | left_out | {"data_id"})
+        key = key or first_difference(before, now, _CHANGEABLE | left_out)
         if key is not None:
             raise InputError(
                 f"the run in {self.path} was started with {key}={before.get(key)}, not {now.get(key)}; "
@@ -278,18 +255,18 @@ class RunFolder:
 
     def saved_steps(self) -> list[int]:
         """Steps of the checkpoints that are there, rising."""
-        if not self._checkpoints.is_dir():
+        if not self.checkpoints.is_dir():
             return []
-        matches = (_NAME.fullmatch(path.name) for path in self._checkpoints.iterdir())
+        matches = (_NAME.fullmatch(path.name) for path in self.checkpoints.iterdir())
         return sorted(int(match[1]) for match in matches if match)
 
     def checkpoint_file(self, step: int) -> pathlib.Path:
         """The checkpoint of one step."""
-        return self._checkpoints / f"step-{step:010d}.npz"
+        return self.checkpoints / f"step-{step:010d}.npz"
 
     def save_checkpoint(self, step: int, arrays: SavedArrays, meta: Mapping[str, Any]) -> None:
         """Writes one checkpoint and removes the oldest beyond those that are kept."""
-        make_folder(self._checkpoints)
+        make_folder(self.checkpoints)
         text = json.dumps({"format": FORMAT, **meta})
         with atomic_write(self.checkpoint_file(step)) as file:
             np.savez(file, allow_pickle=False, **{"meta": np.array(text), **arrays})

@@ -199,9 +199,8 @@ def test_a_signal_while_curves_are_simulated(
 
 def test_a_second_training_in_the_same_folder(programs: ForkServer, tmp_path: pathlib.Path) -> None:
     """This process has the folder as one that trains has it."""
-    first = RunFolder(tmp_path / "run")
-    second = programs.run(*SMALL_RUN, cwd=tmp_path)
-    first.close()
+    with RunFolder(tmp_path / "run"):
+        second = programs.run(*SMALL_RUN, cwd=tmp_path)
     assert second.status == 2
     assert second.err.splitlines()[-1] == (
         "tfmat: another process is training in run; wait for it or choose another --workdir"
