@@ -296,6 +296,32 @@ def slot_owners(
     return [owners.get(id(variable)) for variable in optimizer.variables]
 
 
+def slots_of(optimizer: Any, variables: Sequence[Any]) -> list[tuple[int | None, int]]:
+    """For each variable that the optimizer would have: the member of `variables` that it is a slot of, and its bytes.
+
+    The first is None for counters. Nothing of the variables' size is allocated.
+    """
+    import tensorflow as tf
+
+    from tfmat.optimizers.functional import copy_of
+
+    trial, sizes = copy_of(optimizer), {}
+    add = trial.add_variable
+
+    def add_small(shape: Any, initializer: Any = "zeros", dtype: Any = None, **options: Any) -> Any:
+        made = add((), "zeros", dtype, **options)
+        sizes[id(made)] = math.prod(shape) * tf.as_dtype(made.dtype).size
+        return made
+
+    trial.add_variable = add_small
+    trial.build(list(variables))
+    owners = slot_owners(trial, [v.shape for v in variables], same_shape=False)
+    return [
+        (owner, sizes.get(id(v), tf.as_dtype(v.dtype).size))
+        for v, owner in zip(trial.variables, owners, strict=True)
+    ]
+
+
 def slot_specs(optimizer: Any, plan: Plan) -> list[Spec]:
     """The layout of each variable of a built Keras optimizer: of its weight's slots, or whole."""
     owners = slot_owners(optimizer, [layout.weight.shape for layout in plan.layouts])
@@ -497,16 +523,23 @@ def plan_of_config(
     Raises:
       InputError: see `make_plan`.
     """
+    model, optimizer = network_of_config(config, num_outputs=num_outputs, inputs=inputs)
+    optimizer.build(model.trainable_variables)
+    options = config.parallel
+    plan = make_plan(weights_of(model), options.mesh, options.layouts, options.zero_stage)
+    return plan, _footprints(model, optimizer, plan)
+
+
+def network_of_config(
+    config: Settings, *, num_outputs: int, inputs: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """The config's network, and its optimizer, which is not built; see `plan_of_config` for the arguments."""
     from tfmat.networks import build_model
     from tfmat.optimizers import build_optimizer
 
     model = build_model(config.model, num_outputs=num_outputs, **inputs)
     # The number of steps changes no slot.
-    optimizer = build_optimizer(config.optimizer)
-    optimizer.build(model.trainable_variables)
-    options = config.parallel
-    plan = make_plan(weights_of(model), options.mesh, options.layouts, options.zero_stage)
-    return plan, _footprints(model, optimizer, plan)
+    return model, build_optimizer(config.optimizer)
 
 
 def _footprints(model: Any, optimizer: Any, plan: Plan) -> tuple[Footprint, ...]:
@@ -523,18 +556,26 @@ def _footprints(model: Any, optimizer: Any, plan: Plan) -> tuple[Footprint, ...]
         )
         for i, layout in enumerate(plan.layouts)
     ]
-    for variable in model.non_trainable_variables:
-        shape = tuple(variable.shape)
-        whole = (None,) * len(shape)
-        found.append(Footprint(variable.path, shape, whole, whole, bytes_of_variable(variable)))
-    counters = [v for v, owner in zip(optimizer.variables, owners, strict=True) if owner is None]
-    for variable in counters:
-        shape = tuple(variable.shape)
-        whole = (None,) * len(shape)
-        # Not its path, which says how many optimizers this process has made.
-        path = f"optimizer/{variable.name}"
-        found.append(Footprint(path, shape, whole, whole, 0, slots=bytes_of_variable(variable)))
-    return tuple(found)
+    return (*found, *whole_footprints(model, optimizer, owners))
+
+
+def whole_footprint(variable: Any, path: str = "", **more: int) -> Footprint:
+    """Of a variable that is whole; `more`: bytes of gradients and slots."""
+    whole = (None,) * len(variable.shape)
+    size = {"weights": bytes_of_variable(variable), **more}
+    return Footprint(path or variable.path, tuple(variable.shape), whole, whole, **size)
+
+
+def whole_footprints(
+    model: Any, optimizer: Any, owners: Sequence[int | None]
+) -> Iterator[Footprint]:
+    """What is never divided: statistics of the model, and the optimizer's counters, which have no owner."""
+    yield from map(whole_footprint, model.non_trainable_variables)
+    for variable, owner in zip(optimizer.variables, owners, strict=True):
+        if owner is None:
+            # Not its path, which says how many optimizers this process has made.
+            path = f"optimizer/{variable.name}"
+            yield whole_footprint(variable, path, weights=0, slots=bytes_of_variable(variable))
 
 
 def bytes_of_variable(variable: Any) -> int:

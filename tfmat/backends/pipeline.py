@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -15,21 +15,17 @@ from tfmat.backends.base import (
     Arrays,
     Collectives,
     Messages,
-    Metric,
-    PerExample,
     SavedArrays,
     from_rank_0,
     num_bytes,
 )
-from tfmat.backends.layouts import slot_owners
-from tfmat.backends.registry import Asked, check
-from tfmat.backends.single import Replica, SingleBackend, asked_of
+from tfmat.backends.layouts import bytes_of_variable, network_of_config, slots_of
+from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import (
     Batch,
     State,
     Step,
     check_coupling,
-    check_precision,
     check_whole_batch,
     connected,
     each_batch,
@@ -50,7 +46,6 @@ from tfmat.networks.segments import (
     possible_cuts,
     segments_of_stage,
 )
-from tfmat.optimizers.functional import copy_of
 
 # --------------------------------------------------------------------------------------------------
 # Places of processes among the stages, and the order of their work. A batch goes through the stages as micro-batches.
@@ -176,9 +171,7 @@ def make_stages(model: keras.Model, num_stages: int, rules: str = "") -> Stages:
 
 def bytes_of(variables: Sequence[keras.Variable]) -> int:
     """Bytes of the variables' numbers."""
-    return sum(
-        (tf.TensorShape(v.shape).num_elements() or 0) * tf.as_dtype(v.dtype).size for v in variables
-    )
+    return sum(map(bytes_of_variable, variables))
 
 
 def slot_places(
@@ -202,30 +195,6 @@ def slot_places(
         found.append(where[place, counts.setdefault(place, 0)])
         counts[place] += 1
     return found
-
-
-def slots_of(
-    optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]
-) -> list[tuple[int | None, int]]:
-    """For each variable that the optimizer would have: the member of `variables` that it is a slot of, and its bytes.
-
-    The first is None for counters. Nothing of the variables' size is allocated.
-    """
-    trial, sizes = copy_of(optimizer), {}
-    add = trial.add_variable
-
-    def add_small(shape: Any, initializer: Any = "zeros", dtype: Any = None, **options: Any) -> Any:
-        made = add((), "zeros", dtype, **options)
-        sizes[id(made)] = math.prod(shape) * tf.as_dtype(made.dtype).size
-        return made
-
-    trial.add_variable = add_small
-    trial.build(list(variables))
-    owners = slot_owners(trial, [v.shape for v in variables], same_shape=False)
-    return [
-        (owner, sizes.get(id(v), tf.as_dtype(v.dtype).size))
-        for v, owner in zip(trial.variables, owners, strict=True)
-    ]
 
 
 def _places(model: keras.Model) -> list[Cut]:
@@ -361,11 +330,11 @@ class StageState:
       before: what this process had of the model until now, where it was divided already.
 
     Attributes:
-      replica: of the stage's variables; set when its optimizer is built.
+      held: the stage's variables; set when its optimizer is built.
       is_whole: whether the model of rank 0 has all weights.
     """
 
-    replica: Replica
+    held: State
 
     def __init__(
         self,
@@ -396,13 +365,14 @@ class StageState:
         self._whole: dict[str, Any] = {}
         self._set_apart(before._whole if before else {})
 
-    def read(self, first: bool) -> Arrays:
+    def read(self, own: Iterable[tuple[str, Any]], first: bool) -> Arrays:
         """See Backend.read; the whole state on rank 0 only, on other ranks their stage's.
 
         Args:
+          own: variables of the stage, by their names there.
           first: whether this process is the first of its stage's, which gives it.
         """
-        mine = {self._names[name]: array for name, array in self.replica.common().items()}
+        mine = {self._names[name]: variable.numpy() for name, variable in own}
         names = self._collectives.gather(list(mine) if first else [])
         found: Arrays = {}
         for rank, theirs in enumerate(names):
@@ -414,15 +384,15 @@ class StageState:
 
     def write(self, arrays: SavedArrays) -> None:
         """See Backend.write; on ranks other than 0 also what `read` returned there."""
-        variables = self.replica.variables.named()
+        variables = self.held.named()
         mine = {name: arrays[there] for name, there in self._names.items() if there in arrays}
-        self.replica.variables.assign(mine, lambda name, array: variables[name].assign(array))
+        self.held.assign(mine, lambda name, array: variables[name].assign(array))
         if self._collectives.rank == 0:
             self._whole = dict(arrays)
 
     def hand_out(self) -> None:
         """Rank 0 tells all processes what was written there, one array at a time; each keeps what is its own."""
-        variables = self.replica.variables.named()
+        variables = self.held.named()
         mine = {name: variables[own] for own, name in self._names.items()}
         for name, array in from_rank_0(self._whole, self._collectives).items():
             numbers = np.asarray(array)
@@ -510,11 +480,7 @@ def plan_stages(config: Settings, *, num_outputs: int, inputs: Mapping[str, Any]
     Raises:
       InputError: see `make_stages`.
     """
-    from tfmat.networks import build_model
-    from tfmat.optimizers import build_optimizer
-
-    model = build_model(config.model, num_outputs=num_outputs, **inputs)
-    optimizer = build_optimizer(config.optimizer)
+    model, optimizer = network_of_config(config, num_outputs=num_outputs, inputs=inputs)
     options = config.parallel
     num_stages, replicas = options.mesh.size(STAGE), options.mesh.size(BATCH)
     found = make_stages(model, num_stages, options.stages)
@@ -864,54 +830,40 @@ class PipelineBackend(SingleBackend):
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        loss: PerExample,
-        metrics: Mapping[str, Metric],
-        *,
-        auxiliary_loss: PerExample | None = None,
-        jit_compile: bool = False,
-        bfloat16: Sequence[keras.layers.Layer] = (),
+        *arguments: Any,
+        **options: Any,
     ) -> None:
         """See Backend.build; InputError also where the model cannot be cut."""
-        self.collectives.check_build(jit_compile)
-        asked = {"jit_compile": jit_compile, **asked_of(optimizer)}
-        check(Asked(self.name, self.settings, self.processes, asked))
-        check_precision(model, optimizer)
+        super().build(model, optimizer, *arguments, **options)
+        self._state.held = self._held
+        here, specs = self.place_in_mesh, (None, *self.stages.between, None)
+        if optimizer.global_clipnorm:
+            optimizer.sum_over_weights = lambda number: self._chain.sum([number])[0]
+        self._stage_step = StageStep(
+            self._step, here, self.collectives.messages, (specs[here.stage], specs[here.stage + 1])
+        )
+
+    def _make_step(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        *arguments: Any,
+        bfloat16: Sequence[keras.layers.Layer] = (),
+    ) -> Step:
+        """See SingleBackend._make_step: of this process's stage."""
         check_whole_batch(model, "micro_batches", self._micro_batches)
         here = self.place_in_mesh
         self.stages = make_stages(model, here.num_stages, self.options.stages)
-        segment = self.stages.segments[here.stage]
+        self._segment = segment = self.stages.segments[here.stage]
         slots = slot_places(optimizer, model.trainable_variables, segment.trainable_places)
         before = getattr(self, "_state", None)
         self._state = StageState(model, segment, slots, self.collectives, before)
         own = {id(layer) for layer in segment._flatten_layers()}
-        self._step = step = Step(
-            segment,
-            optimizer,
-            loss,
-            metrics,
-            auxiliary_loss,
-            worker=here.replica,
-            bfloat16=[layer for layer in bfloat16 if id(layer) in own],
-        )
+        half = [layer for layer in bfloat16 if id(layer) in own]
+        step = Step(segment, optimizer, *arguments, worker=here.replica, bfloat16=half)
         step.whole_model, is_last = model, here.stage + 1 == here.num_stages
         step.gradients_follow = is_last and self.options.schedule == "1f1b"
-        self._add_extras(step)
-        if not optimizer.built:
-            optimizer.build(segment.trainable_variables)
-        self.note = step.note
-        self._segment = segment
-        if optimizer.global_clipnorm:
-            optimizer.sum_over_weights = lambda number: self._chain.sum([number])[0]
-        specs = (None, *self.stages.between, None)
-        self._stage_step = StageStep(
-            self._step, here, self.collectives.messages, (specs[here.stage], specs[here.stage + 1])
-        )
-        self._replica = self._state.replica = Replica(segment, optimizer, self._same)
-        variables = self._replica.variables
-        in_memory = step.slots_in_memory or list
-        self._variables = variables._replace(slots=in_memory(variables.slots))
-        self._functions: dict[Any, Any] = {}
-        self._model, self._coupled = model, None
+        return step
 
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
@@ -978,13 +930,17 @@ class PipelineBackend(SingleBackend):
             )
         return columns
 
-    def _alike(self) -> Sequence[Sequence[int]]:
+    @property
+    def _alike(self) -> Collectives:
+        return self._same
+
+    def _groups(self) -> Sequence[Sequence[int]]:
         """See SingleBackend: processes of the same stage."""
         return self._peers
 
     def read(self) -> Arrays:
         """See Backend.read; the whole state on rank 0 only, on other ranks their stage's."""
-        return self._state.read(first=self.place_in_mesh.replica == 0)
+        return self._state.read(self._common(), self.place_in_mesh.replica == 0)
 
     def read_for_file(self) -> SavedArrays:
         """See Backend.read_for_file: rank 0 has all of it in memory."""

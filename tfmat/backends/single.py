@@ -27,7 +27,6 @@ from tfmat.backends.exchange import Kept
 from tfmat.backends.registry import Asked, check, extras_of, make_exchange
 from tfmat.backends.step import (
     Batch,
-    SlotDivision,
     Stamps,
     State,
     Step,
@@ -51,193 +50,11 @@ from tfmat.errors import InputError
 from tfmat.networks.factory import is_synchronized
 
 # --------------------------------------------------------------------------------------------------
-# One worker's copy of what training changes, and what the worker keeps for itself: as tensors, and in checkpoints.
+# Steps on one worker's part of each batch.
 
 
 # Before the names of what workers keep for themselves; other backends do not look at these.
 _PREFIX = "exchange/"
-
-
-class Replica:
-    """The state in the model's own variables, and what is kept between exchanges in variables beside them.
-
-    A checkpoint holds values that differ between workers once for each, stacked [workers, ...]. The same number of
-    workers take their own again. Another number share them: each takes an equal part of the sum of what has not been
-    sent yet, and the mean of the optimizer's slots.
-
-    Args:
-      model, optimizer: built.
-      collectives: to the other workers.
-      kept: between exchanges.
-      own_slots: whether the workers' slots differ, as they do where each takes steps by itself.
-      division: of the slots over the workers, where each holds its part alone. A checkpoint has them whole, as those of
-        any other number of workers.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        collectives: Collectives,
-        kept: Sequence[Kept] = (),
-        own_slots: bool = False,
-        division: SlotDivision | None = None,
-    ):
-        self.variables = State.variables_of(model, optimizer)
-        self._paths = State.paths_of(model, optimizer)
-        self.kept = [tf.Variable(each.initial, trainable=False) for each in kept]
-        self._kept, self._collectives = kept, collectives
-        self._local_statistics = _local_statistics(model)
-        functions_of_step = (optimizer.iterations, optimizer._learning_rate)
-        self._own_slots = {
-            f"slots/{i}": variable.value
-            for i, variable in enumerate(optimizer.variables if own_slots else [])
-            if not any(variable is each for each in functions_of_step)
-        }
-        self._division = division
-        self._divided = division.divided if division else {}
-
-    def common(self) -> Arrays:
-        """State that must be the same on every worker; statistics that each keeps for itself are averaged first."""
-        return {name: variable.numpy() for name, variable in self._common()}
-
-    def _common(self) -> Iterator[tuple[str, Any]]:
-        """The variables behind `common`, by name."""
-        workers = self._collectives.size
-        if workers > 1 and self._local_statistics:
-            self._collectives.begin_graph("statistics")
-            for variable in self._local_statistics:
-                (total,) = self._collectives.sum([tf.convert_to_tensor(variable)])
-                variable.assign(total / workers)
-        for name, variable in [*self.variables.named().items(), *self._named_kept(common=True)]:
-            if name not in self._own_slots and name not in self._divided:
-                yield name, variable
-
-    def digests(self) -> dict[str, str]:
-        """Hashes of `common` by name, as people know it; one array is in memory at a time."""
-        found = {}
-        for name, variable in self._common():
-            digest = hashlib.blake2b(digest_size=16)
-            for array in variable.blocks() if hasattr(variable, "blocks") else [variable.numpy()]:
-                digest.update(np.ascontiguousarray(array).data)
-            found[self._paths.get(name, name)] = digest.hexdigest()
-        return found
-
-    def read(self) -> Arrays:
-        """See Backend.read; every worker calls it. Slots that are divided are whole on rank 0 alone."""
-        return self._with_own(self.common())
-
-    def read_for_file(self) -> dict[str, Any]:
-        """See Backend.read_for_file: slots on disk come into memory one at a time."""
-        found = {
-            name: variable.saved() if hasattr(variable, "saved") else variable.numpy()
-            for name, variable in self._common()
-        }
-        return self._with_own(found)
-
-    def _with_own(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        own = {_PREFIX + name: variable.numpy() for name, variable in self._own_slots.items()}
-        own |= {name: variable.numpy() for name, variable in self._named_kept(common=False)}
-        if own:
-            workers = self._collectives.gather(own)
-            arrays |= {name: np.stack([each[name] for each in workers]) for name in own}
-            for name in self._own_slots:  # for a run that goes on otherwise
-                arrays[name] = _mean(arrays[_PREFIX + name])
-        return arrays | self._whole_slots()
-
-    def _whole_slots(self) -> Arrays:
-        """Divided slots: whole on rank 0, and elsewhere this rank's part, which takes less memory."""
-        variables, arrays = self.variables.named(), {}
-        self._collectives.begin_graph("slots")
-        for name in self._divided:
-            assert self._division
-            part = tf.convert_to_tensor(variables[name])
-            with self._collectives.losses_told():
-                (rows,) = self._collectives.collect([part])  # one slot at a time
-            alone = self._collectives.rank == 0
-            arrays[name] = self._division.saved(name, rows) if alone else part.numpy()
-        return arrays
-
-    def write(self, arrays: SavedArrays) -> None:
-        """See Backend.write; what is kept begins anew where the arrays say nothing of it."""
-        for each in self._kept:
-            self._check_saved(each, arrays)
-        own = {
-            n: self._division.own(n, arrays[n])
-            for n in self._divided
-            if self._division and n in arrays
-        }
-        arrays, variables = {**arrays, **own}, self.variables.named()
-        self.variables.assign(arrays, lambda name, array: variables[name].assign(array))
-        for variable, each in zip(self.kept, self._kept, strict=True):
-            variable.assign(self._saved(each, arrays))
-        for name, variable in self._own_slots.items():
-            stacked = arrays.get(_PREFIX + name)
-            if stacked is not None and stacked.shape[0] == self._collectives.size:
-                variable.assign(np.asarray(stacked)[self._collectives.rank])
-
-    def synchronize(self) -> None:
-        """Rank 0's state on every rank, but for what each keeps for itself."""
-        common = {**self.variables.named(), **dict(self._named_kept(common=True))}
-        # Each has its own slots from a checkpoint, or all have the optimizer's first ones.
-        own = {*self._own_slots, *self._divided}
-        common = {name: variable for name, variable in common.items() if name not in own}
-        self._collectives.broadcast_variables(common.values())
-
-    def _named_kept(self, common: bool) -> list[tuple[str, Any]]:
-        return [
-            (_PREFIX + each.name, variable)
-            for each, variable in zip(self._kept, self.kept, strict=True)
-            if each.common == common
-        ]
-
-    def _check_saved(self, kept: Kept, arrays: SavedArrays) -> None:
-        saved = arrays.get(_PREFIX + kept.name)
-        if saved is None:
-            return
-        shape = saved.shape if kept.common else saved.shape[1:]
-        if shape != kept.initial.shape:
-            raise InputError(
-                f"the saved state does not fit: {_PREFIX}{kept.name} is of shape {list(shape)}, expected is "
-                f"{list(kept.initial.shape)}; use the config that the run was started with"
-            )
-
-    def _saved(self, kept: Kept, arrays: SavedArrays) -> np.ndarray:
-        if _PREFIX + kept.name not in arrays:
-            return kept.initial
-        saved = np.asarray(arrays[_PREFIX + kept.name])
-        if kept.common:
-            return saved
-        workers = self._collectives.size
-        if len(saved) == workers:
-            mine: np.ndarray = saved[self._collectives.rank]
-            return mine
-        total: np.ndarray = saved.sum(axis=0)
-        return total / workers
-
-
-def _mean(stacked: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = stacked.mean(axis=0, dtype=np.float64).astype(stacked.dtype)
-    return mean
-
-
-def _local_statistics(model: keras.Model) -> list[Any]:
-    """State that each worker changes by what it alone sees: moving statistics, where not synchronised."""
-    synchronized = {
-        id(variable)
-        for layer in model._flatten_layers()
-        if is_synchronized(layer)
-        for variable in layer.non_trainable_variables
-    }
-    return [
-        variable.value
-        for variable in model.non_trainable_variables
-        if id(variable) not in synchronized and variable.value.dtype.is_floating
-    ]
-
-
-# --------------------------------------------------------------------------------------------------
-# Steps on one worker's part of each batch.
 
 
 def asked_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
@@ -280,39 +97,27 @@ class SingleBackend(Backend):
         asked = {"jit_compile": jit_compile, "profile": self.timed_calls > 0}
         check(Asked(self.name, self.settings, self.processes, {**asked, **asked_of(optimizer)}))
         check_precision(model, optimizer)
+        self._model, self._coupled = model, None
+        self._functions: dict[Any, Any] = {}
+        self._num_calls = 0
+        arguments = model, optimizer, loss, metrics, auxiliary_loss
+        self._step = step = self._make_step(*arguments, bfloat16=bfloat16)
+        self._add_extras(step)
+        if not optimizer.built:
+            optimizer.build(step.model.trainable_variables)
+        self.meets_every, self.note = step.exchange.every, step.note
+        self._hold(step)
+        self._compute: Any = step.compute
+        if jit_compile:
+            self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
+
+    def _make_step(self, model: keras.Model, *arguments: Any, **options: Any) -> Step:
+        """The step of a model and what it learns by, before extras change it; InputError where there can be none."""
         check_whole_batch(model, "accumulate", self.options.accumulate)
         bucket_mb = self.options.bucket_mb
         self.collectives.most_bytes = None if bucket_mb is None else 1e6 * bucket_mb
         exchange = make_exchange(self.collectives, model.trainable_variables, self.options)
-        step = make_step(
-            model,
-            optimizer,
-            loss,
-            metrics,
-            auxiliary_loss,
-            worker=self.rank,
-            exchange=exchange,
-            bfloat16=bfloat16,
-        )
-        self._add_extras(step)
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
-        self._step, exchange = step, step.exchange
-        self.meets_every, self.note = exchange.every, step.note
-        self._replica = Replica(
-            model, optimizer, self.collectives, exchange.kept, step.slots_differ, step.division
-        )
-        variables = self._replica.variables
-        in_memory = step.slots_in_memory or list
-        self._variables = variables._replace(slots=in_memory(variables.slots))
-        if exchange.kept and exchange.every == 1:
-            self._variables = self._variables._replace(kept=self._replica.kept)
-        self._compute: Any = self._step.compute
-        if jit_compile:
-            self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
-        self._functions: dict[Any, Any] = {}
-        self._num_calls = 0
-        self._model, self._coupled = model, None
+        return make_step(model, *arguments, worker=self.rank, exchange=exchange, **options)
 
     def _add_extras(self, step: Step) -> None:
         """Has the extras that the settings ask for change the step."""
@@ -349,7 +154,7 @@ class SingleBackend(Backend):
 
     def _settle(self) -> None:
         self.collectives.begin_graph("settle")
-        self._step.exchange.settle(self._replica.kept)
+        self._step.exchange.settle(self._kept_variables)
 
     def _is_timed_call(self) -> bool:
         """The same on every rank, since all make the same calls."""
@@ -376,20 +181,17 @@ class SingleBackend(Backend):
     def columns(self, global_batch_size: int) -> slice:
         return part_of_batch(global_batch_size, self.replica, self.world_size)
 
-    def synchronize(self) -> None:
-        self._replica.synchronize()
-
     def check_replicas(self, step: int) -> None:
         if self.world_size == 1:
             return
         self.collectives.announce("comparing weights", step)
-        mine = self._replica.digests()
+        mine = self._digests()
         # Hashes of all variables only where something differs.
         whole = hashlib.blake2b("".join(mine.values()).encode(), digest_size=16).hexdigest()
         wholes = self.collectives.gather(whole)
         differing = {
             rank: group[0]
-            for group in self._alike()
+            for group in self._groups()
             for rank in group
             if wholes[rank] != wholes[group[0]]
         }
@@ -403,22 +205,161 @@ class SingleBackend(Backend):
             step,
         )
 
-    def _alike(self) -> Sequence[Sequence[int]]:
+    def _groups(self) -> Sequence[Sequence[int]]:
         """Groups of ranks that hold the same state."""
         return [range(self.world_size)]
 
-    def read(self) -> Arrays:
-        return self._replica.read()
-
-    def read_for_file(self) -> SavedArrays:
-        return self._replica.read_for_file()
-
-    def write(self, arrays: SavedArrays) -> None:
-        self._replica.write(arrays)
-        self._note_common_state(arrays)
-
     def sync_model(self) -> None:
         """Nothing to do: the state lives in the model's own variables."""
+
+    # The state in the model's own variables, and what is kept between exchanges in variables beside them.
+    #
+    # A checkpoint holds values that differ between workers once for each, stacked [workers, ...]. The same number of
+    # workers take their own again. Another number share them: each takes an equal part of the sum of what has not been
+    # sent yet, and the mean of the optimizer's slots. Divided slots are whole in it, as those of any other number.
+
+    @property
+    def _alike(self) -> Collectives:
+        """To the workers that hold the same state."""
+        return self.collectives
+
+    def _hold(self, step: Step) -> None:
+        """Takes the variables behind a built step, and makes those that are kept."""
+        model, optimizer, exchange = step.model, step.optimizer, step.exchange
+        self._held = State.variables_of(model, optimizer)
+        self._paths = State.paths_of(model, optimizer)
+        self._kept = [(each, tf.Variable(each.initial, trainable=False)) for each in exchange.kept]
+        self._local_statistics = _local_statistics(model)
+        functions_of_step = (optimizer.iterations, optimizer._learning_rate)
+        self._own_slots = {
+            f"slots/{i}": variable.value
+            for i, variable in enumerate(optimizer.variables if step.slots_differ else [])
+            if not any(variable is each for each in functions_of_step)
+        }
+        self._division = step.division
+        self._divided = step.division.divided if step.division else {}
+        in_memory = step.slots_in_memory or list
+        self._variables = self._held._replace(slots=in_memory(self._held.slots))
+        if exchange.every == 1:
+            self._variables = self._variables._replace(kept=self._kept_variables)
+
+    @property
+    def _kept_variables(self) -> list[Any]:
+        return [variable for _, variable in self._kept]
+
+    def _common(self) -> Iterator[tuple[str, Any]]:
+        """Variables, by name, that must be the same on every worker; its own statistics are averaged first."""
+        workers = self._alike.size
+        if workers > 1 and self._local_statistics:
+            self._alike.begin_graph("statistics")
+            for variable in self._local_statistics:
+                (total,) = self._alike.sum([tf.convert_to_tensor(variable)])
+                variable.assign(total / workers)
+        for name, variable in [*self._held.named().items(), *self._named_kept(common=True)]:
+            if name not in self._own_slots and name not in self._divided:
+                yield name, variable
+
+    def _digests(self) -> dict[str, str]:
+        """Hashes of these by name, as people know it; one array is in memory at a time."""
+        found = {}
+        for name, variable in self._common():
+            digest = hashlib.blake2b(digest_size=16)
+            for array in variable.blocks() if hasattr(variable, "blocks") else [variable.numpy()]:
+                digest.update(np.ascontiguousarray(array).data)
+            found[self._paths.get(name, name)] = digest.hexdigest()
+        return found
+
+    def read(self) -> Arrays:
+        return self._with_own({name: variable.numpy() for name, variable in self._common()})
+
+    def read_for_file(self) -> SavedArrays:
+        """See Backend.read_for_file: slots on disk come into memory one at a time."""
+        found = {
+            name: variable.saved() if hasattr(variable, "saved") else variable.numpy()
+            for name, variable in self._common()
+        }
+        return self._with_own(found)
+
+    def _with_own(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        own = {_PREFIX + name: variable.numpy() for name, variable in self._own_slots.items()}
+        own |= {name: variable.numpy() for name, variable in self._named_kept(common=False)}
+        if own:
+            workers = self._alike.gather(own)
+            arrays |= {name: np.stack([each[name] for each in workers]) for name in own}
+            for name in self._own_slots:  # for a run that goes on otherwise
+                arrays[name] = _mean(arrays[_PREFIX + name])
+        return arrays | self._whole_slots()
+
+    def _whole_slots(self) -> Arrays:
+        """Divided slots: whole on rank 0, and elsewhere this rank's part, which takes less memory."""
+        variables, arrays = self._held.named(), {}
+        self._alike.begin_graph("slots")
+        for name in self._divided:
+            assert self._division
+            part = tf.convert_to_tensor(variables[name])
+            with self._alike.losses_told():
+                (rows,) = self._alike.collect([part])  # one slot at a time
+            alone = self._alike.rank == 0
+            arrays[name] = self._division.saved(name, rows) if alone else part.numpy()
+        return arrays
+
+    def write(self, arrays: SavedArrays) -> None:
+        """See Backend.write; what is kept begins anew where the arrays say nothing of it."""
+        for each, _ in self._kept:
+            self._check_saved(each, arrays)
+        own = {
+            n: self._division.own(n, arrays[n])
+            for n in self._divided
+            if self._division and n in arrays
+        }
+        arrays, variables = {**arrays, **own}, self._held.named()
+        self._held.assign(arrays, lambda name, array: variables[name].assign(array))
+        for each, variable in self._kept:
+            variable.assign(self._saved(each, arrays))
+        for name, variable in self._own_slots.items():
+            stacked = arrays.get(_PREFIX + name)
+            if stacked is not None and stacked.shape[0] == self._alike.size:
+                variable.assign(np.asarray(stacked)[self._alike.rank])
+        self._note_common_state({"slots/0": self._variables.slots[0].numpy()})
+
+    def synchronize(self) -> None:
+        """See Backend.synchronize; what each keeps for itself stays."""
+        common = {**self._held.named(), **dict(self._named_kept(common=True))}
+        # Each has its own slots from a checkpoint, or all have the optimizer's first ones.
+        own = {*self._own_slots, *self._divided}
+        common = {name: variable for name, variable in common.items() if name not in own}
+        self._alike.broadcast_variables(common.values())
+
+    def _named_kept(self, common: bool) -> list[tuple[str, Any]]:
+        return [
+            (_PREFIX + each.name, variable)
+            for each, variable in self._kept
+            if each.common == common
+        ]
+
+    def _check_saved(self, kept: Kept, arrays: SavedArrays) -> None:
+        saved = arrays.get(_PREFIX + kept.name)
+        if saved is None:
+            return
+        shape = saved.shape if kept.common else saved.shape[1:]
+        if shape != kept.initial.shape:
+            raise InputError(
+                f"the saved state does not fit: {_PREFIX}{kept.name} is of shape {list(shape)}, expected is "
+                f"{list(kept.initial.shape)}; use the config that the run was started with"
+            )
+
+    def _saved(self, kept: Kept, arrays: SavedArrays) -> np.ndarray:
+        if _PREFIX + kept.name not in arrays:
+            return kept.initial
+        saved = np.asarray(arrays[_PREFIX + kept.name])
+        if kept.common:
+            return saved
+        workers = self._alike.size
+        if len(saved) == workers:
+            mine: np.ndarray = saved[self._alike.rank]
+            return mine
+        total: np.ndarray = saved.sum(axis=0)
+        return total / workers
 
     def _try_coupling(self, data: Any, indices: np.ndarray) -> None:
         """Once: finds out whether examples of a batch change each other's results, with the first of `data`.
@@ -471,7 +412,7 @@ class SingleBackend(Backend):
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
-        exchange, kept = self._step.exchange, self._replica.kept
+        exchange, kept = self._step.exchange, self._kept_variables
         self.collectives.begin_graph("train")
         batches = data, indices, weights, exchange.num_examples(weights, num_examples)
         exchange.begin(kept)
@@ -535,3 +476,23 @@ class SingleBackend(Backend):
 
     def _read(self) -> State:
         return State(*(tensors_of(part) for part in self._variables))
+
+
+def _mean(stacked: np.ndarray) -> np.ndarray:
+    mean: np.ndarray = stacked.mean(axis=0, dtype=np.float64).astype(stacked.dtype)
+    return mean
+
+
+def _local_statistics(model: keras.Model) -> list[Any]:
+    """State that each worker changes by what it alone sees: moving statistics, where not synchronised."""
+    synchronized = {
+        id(variable)
+        for layer in model._flatten_layers()
+        if is_synchronized(layer)
+        for variable in layer.non_trainable_variables
+    }
+    return [
+        variable.value
+        for variable in model.non_trainable_variables
+        if id(variable) not in synchronized and variable.value.dtype.is_floating
+    ]

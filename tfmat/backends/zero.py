@@ -16,7 +16,16 @@ import tensorflow as tf
 
 from tfmat.backends.base import Backend, SavedArray
 from tfmat.backends.exchange import Apply, Exchange, Tensors
-from tfmat.backends.layouts import Collective, Footprint, Weight, bytes_of_variable, slot_owners
+from tfmat.backends.layouts import (
+    Collective,
+    Footprint,
+    Weight,
+    bytes_of_variable,
+    network_of_config,
+    slot_owners,
+    whole_footprint,
+    whole_footprints,
+)
 from tfmat.backends.registry import EXCHANGES
 from tfmat.backends.step import Step
 from tfmat.config import BATCH, Settings
@@ -235,11 +244,7 @@ def plan_processes(
     Raises:
       InputError: see `tfmat.backends.zero.Division.build`.
     """
-    from tfmat.networks import build_model
-    from tfmat.optimizers import build_optimizer
-
-    model = build_model(config.model, num_outputs=num_outputs, **inputs)
-    optimizer = build_optimizer(config.optimizer)
+    model, optimizer = network_of_config(config, num_outputs=num_outputs, inputs=inputs)
     variables = model.trainable_variables
     is_divided = config.parallel.zero_stage > 0 and workers > 1
     division = Division(variables, workers if is_divided else 1, 0)
@@ -247,27 +252,17 @@ def plan_processes(
         division.build(optimizer)
     else:
         optimizer.build(variables)
-    slots = list(zip(optimizer.variables, division.owners(optimizer), strict=True))
-
-    def footprint(variable: Any, path: str, weights: int, gradients: int, slots: int) -> Footprint:
-        whole = (None,) * len(variable.shape)
-        return Footprint(path, tuple(variable.shape), whole, whole, weights, gradients, slots)
-
+    owners = division.owners(optimizer)
+    slots = list(zip(optimizer.variables, owners, strict=True))
     found = [
-        footprint(
-            v,
-            v.path,
-            bytes_of_variable(v),
-            bytes_of_variable(v),
-            sum(bytes_of_variable(s) for s, of in slots if of == i),
+        whole_footprint(
+            variable,
+            gradients=bytes_of_variable(variable),
+            slots=sum(bytes_of_variable(slot) for slot, owner in slots if owner == i),
         )
-        for i, v in enumerate(variables)
+        for i, variable in enumerate(variables)
     ]
-    found += [
-        footprint(v, v.path, bytes_of_variable(v), 0, 0) for v in model.non_trainable_variables
-    ]
-    counters = [slot for slot, owner in slots if owner is None]
-    found += [footprint(v, f"optimizer/{v.name}", 0, 0, bytes_of_variable(v)) for v in counters]
+    found += whole_footprints(model, optimizer, owners)
     numbers = sum(division.padded_sizes)
     count, size = len(variables), variables[0].value.dtype.size
     exchange, padded = EXCHANGES[config.parallel.compression], Weight("", (numbers,), size)

@@ -19,8 +19,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from tfmat.backends import Backend
 from tfmat.backends.base import SavedArrays, from_rank_0
+from tfmat.backends.layouts import slots_of
 from tfmat.backends.losses import make_metrics, num_sums, per_example_function, values_of
-from tfmat.backends.pipeline import slots_of
 from tfmat.backends.step import check_model, choose_for, chosen_layers
 from tfmat.config import Duration, Settings
 from tfmat.console import bar_console, clock_text, log

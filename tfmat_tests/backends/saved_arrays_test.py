@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tfmat.backends.base import Collectives, SavedArray, from_rank_0
-from tfmat.backends.single import Replica
+from tfmat.backends.single import SingleBackend
+from tfmat.backends.step import Step
 from tfmat.backends.zero import Division
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
@@ -47,7 +48,7 @@ class Watched:
         return SavedArray(self._arrays[name].shape, self._arrays[name].dtype, read)
 
 
-def replica_of(collectives):
+def backend_of(collectives):
     """A network of which each of three workers has a part of the slots."""
     keras.utils.set_random_seed(collectives.rank)
     model = keras.Sequential(
@@ -56,11 +57,15 @@ def replica_of(collectives):
     optimizer = make_functional("adam")
     division = Division(model.trainable_variables, WORKERS, collectives.rank)
     division.build(optimizer)
-    return model, Replica(model, optimizer, collectives, division=division), division
+    step = Step(model, optimizer, None, {})
+    step.division = division
+    backend = SingleBackend(collectives=collectives)
+    backend._hold(step)
+    return model, backend, division
 
 
 def whole_state():
-    model, optimizer = replica_of(Told(0, []))[0], make_functional("adam")
+    model, optimizer = backend_of(Told(0, []))[0], make_functional("adam")
     optimizer.build(model.trainable_variables)
     random = np.random.default_rng(0)
     parts = {"weights": model.trainable_variables, "slots": optimizer.variables}
@@ -77,9 +82,9 @@ def test_each_worker_takes_its_part_and_has_one_array_in_memory():
     parts = []
     for rank in range(WORKERS):
         collectives = Told(rank, told if rank == 0 else list(told))
-        _, replica, division = replica_of(collectives)
-        replica.write(from_rank_0(watched.saved if rank == 0 else {}, collectives))
-        parts.append({name: v.numpy() for name, v in replica.variables.named().items()})
+        _, backend, division = backend_of(collectives)
+        backend.write(from_rank_0(watched.saved if rank == 0 else {}, collectives))
+        parts.append({name: v.numpy() for name, v in backend._held.named().items()})
         if rank == 0:
             largest = max(array.nbytes for array in state.values())
             assert collectives.most == largest and len(told) == 1 + len(state)
@@ -98,13 +103,13 @@ def test_what_does_not_fit_is_said_before_anything_is_read():
     state = whole_state()
     state["weights/2"] = state["weights/2"][1:]
     collectives = Told(0, [])
-    _, replica, _ = replica_of(collectives)
-    before = [v.numpy() for v in replica.variables.weights]
+    _, backend, _ = backend_of(collectives)
+    before = [v.numpy() for v in backend._held.weights]
     watched = Watched(state)
     with pytest.raises(
         InputError, match=r"weights/2 .* has shape \[7, 2\], saved is shape \[6, 2\]"
     ):
-        replica.write(from_rank_0(watched.saved, collectives))
+        backend.write(from_rank_0(watched.saved, collectives))
     assert watched._last is None
-    for variable, value in zip(replica.variables.weights, before, strict=True):
+    for variable, value in zip(backend._held.weights, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
