@@ -23,6 +23,7 @@ from tfmat.backends.layouts import bytes_of_variable, network_of_config, slots_o
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import (
     Batch,
+    Parts,
     State,
     Step,
     check_coupling,
@@ -975,10 +976,10 @@ class PipelineBackend(SingleBackend):
             self.options.schedule, here.stage, here.num_stages, self._micro_batches
         )
 
-        def step(part: Callable[[int], Batch]) -> tuple[tf.Tensor, tf.Tensor]:
+        def step(parts: Parts) -> tuple[tf.Tensor, tf.Tensor]:
             state = self._read()
             gradients, sums, non_trainable, waited = self._stage_step.gradients(
-                state, part, work, self._segment.trainable_variables
+                state, parts.part, work, self._segment.trainable_variables
             )
             if self.world_size > 1:
                 gradients = self._same.sum(gradients)

@@ -7,7 +7,7 @@ the global batch, so unequal parts are right without further ado."""
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -419,15 +419,14 @@ class SingleBackend(Backend):
         apart = self._step.slots_differ  # each takes the steps of a round by itself
         run = (exchange.every, functools.partial(exchange.round, kept)) if apart else None
 
-        def step(pieces: list[Batch]) -> tf.Tensor:
-            return self._assign(*self._compute(self._read(), pieces))
-
-        def step_in_parts(part: Callable[[tf.Tensor], Batch]) -> tf.Tensor:
-            return self._assign(*self._step.compute_in_parts(self._read(), part, num_parts))
-
         num_parts = self.options.accumulate
+        compute = self._step.compute if num_parts > 1 else self._compute
+
+        def step(batch: Any) -> tf.Tensor:
+            return self._assign(*compute(self._read(), batch))
+
         if num_parts > 1:
-            sums = each_batch_in_parts(step_in_parts, num_parts, *batches, rounds=run)
+            sums = each_batch_in_parts(step, num_parts, *batches, rounds=run)
         else:
             sums = each_batch(step, self._num_pieces, *batches, rounds=run)
         exchange.end()

@@ -152,6 +152,18 @@ class Batch(NamedTuple):
         return weights
 
 
+class Parts(NamedTuple):
+    """One worker's part of a global batch in parts that come one after the other: one at a time is in memory.
+
+    Attributes:
+      part: j -> part j, all of one width.
+      number: how many there are.
+    """
+
+    part: Callable[[Any], Batch]
+    number: int
+
+
 def part_of_batch(global_batch_size: int, worker: int, workers: int) -> slice:
     """One worker's contiguous part of each global batch; InputError where a worker would have none."""
     if global_batch_size < workers:
@@ -291,7 +303,7 @@ def each_timed_batch(
 
 
 def each_batch_in_parts(
-    step: Callable[[Callable[[tf.Tensor], Batch]], tf.Tensor],
+    step: Callable[[Parts], Any],
     num_parts: int,
     data: Any,
     indices: tf.Tensor,
@@ -300,7 +312,7 @@ def each_batch_in_parts(
     rounds: Rounds | None = None,
     dtypes: Any = None,
 ) -> Any:
-    """Does as `each_batch`, for batches larger than memory: `step` gets a function that gathers part `j` of the batch.
+    """Does as `each_batch`, for batches larger than memory: each part is gathered when its turn comes.
 
     The width of the batch must be a multiple of `num_parts`. The return of `step` may be a structure, as `dtypes` is.
     """
@@ -309,7 +321,10 @@ def each_batch_in_parts(
     weights = tf.reshape(weights, [-1, num_parts, width])
 
     def one(i: tf.Tensor) -> tf.Tensor:
-        return step(lambda j: Batch.gather(data, indices[i, j], weights[i, j], num_examples[i]))
+        def part(j: Any) -> Batch:
+            return Batch.gather(data, indices[i, j], weights[i, j], num_examples[i])
+
+        return step(Parts(part, num_parts))
 
     return _each(tf.shape(indices)[0], one, dtypes, rounds=rounds)
 
@@ -815,7 +830,7 @@ class Step:
         self._training_argument = {"training": True} if model._call_has_training_arg else {}
         self._inference_argument = {"training": False} if model._call_has_training_arg else {}
 
-    def compute(self, state: State, pieces: Sequence[Batch]) -> tuple[State, tf.Tensor]:
+    def compute(self, state: State, batch: Sequence[Batch] | Parts) -> tuple[State, tf.Tensor]:
         """One training step.
 
         The loss is the weighted sum over this worker's examples divided by the number of examples of the GLOBAL
@@ -824,40 +839,28 @@ class Step:
 
         Args:
           state: tensors.
-          pieces: this worker's part of the batch, whole or in pieces that may run side by side; several only for
-            models without non-trainable state, which would have to go from one piece to the next.
+          batch: this worker's part of the batch, in pieces that may run side by side (several only for models without
+            non-trainable state, which would have to go from one piece to the next), or in parts.
 
         Returns:
           The new state, and [num_sums] sums over the global batch of loss and metrics.
         """
-        return self._update(state, *self.gradients(state, pieces))
+        gradients, sums, non_trainable = self.gradients(state, batch)
+        weights, slots, sums, kept = self.exchange.update(self.apply, state, gradients, sums)
+        return State(weights, non_trainable, slots, kept), sums
 
-    def gradients(self, state: State, pieces: Sequence[Batch]) -> Gradients:
+    def gradients(self, state: State, batch: Sequence[Batch] | Parts) -> Gradients:
         """Gradients, sums and new state of this worker's part; see `compute`."""
-        results = [self._gradients(state, piece) for piece in pieces]
+        if isinstance(batch, Parts):
+            return self._gradients_of_parts(state, batch)
+        results = [self._gradients(state, piece) for piece in batch]
         gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
         return gradients, _total([result[1] for result in results]), results[0][2]
 
-    def compute_in_parts(
-        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int
-    ) -> tuple[State, tf.Tensor]:
-        """Does as `compute`, with the parts of the batch one after the other: only one is in memory at a time.
-
-        Args:
-          state: as for `compute`.
-          part: j -> part j of this worker's batch, all of one width.
-          num_parts: how many there are.
-        """
-        return self._update(state, *self.gradients_in_parts(state, part, num_parts))
-
-    def gradients_in_parts(
-        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int
-    ) -> Gradients:
-        """Gradients, sums and new state of this worker's part; see `compute_in_parts`."""
-
+    def _gradients_of_parts(self, state: State, batch: Parts) -> Gradients:
         def add(j: tf.Tensor, totals: Any, non_trainable: Any) -> Any:
             gradients, sums, non_trainable = self._gradients(
-                state._replace(non_trainable=non_trainable), part(j)
+                state._replace(non_trainable=non_trainable), batch.part(j)
             )
             return (
                 j + 1,
@@ -868,22 +871,12 @@ class Step:
         zeros = [tf.zeros_like(weight) for weight in state.weights]
         zero_sums = tf.zeros([self.num_sums], keras.backend.floatx())
         _, (*gradients, sums), non_trainable = tf.while_loop(
-            lambda j, *_: j < num_parts,
+            lambda j, *_: j < batch.number,
             add,
             (tf.constant(0), [*zeros, zero_sums], list(state.non_trainable)),
             parallel_iterations=1,  # or the activations of several parts are in memory
         )
         return gradients, sums, non_trainable
-
-    def _update(
-        self,
-        state: State,
-        gradients: list[tf.Tensor],
-        sums: tf.Tensor,
-        non_trainable: list[tf.Tensor],
-    ) -> tuple[State, tf.Tensor]:
-        weights, slots, sums, kept = self.exchange.update(self.apply, state, gradients, sums)
-        return State(weights, non_trainable, slots, kept), sums
 
     def _gradients(self, state: State, batch: Batch) -> Gradients:
         """Gradients, sums and new state of one piece."""
@@ -1033,19 +1026,9 @@ class SharpnessAwareStep(Step):
     Regularisers are part of both gradients. A step costs two passes, and two sums over the workers.
     """
 
-    def gradients(self, state: State, pieces: Sequence[Batch]) -> Gradients:
-        compute = super().gradients
-        return self._twice(state, lambda at: compute(at, pieces))
-
-    def gradients_in_parts(
-        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int
-    ) -> Gradients:
-        compute = super().gradients_in_parts
-        return self._twice(state, lambda at: compute(at, part, num_parts))
-
-    def _twice(self, state: State, compute: Callable[[State], Gradients]) -> Gradients:
-        gradients, *others = compute(state)
-        there, *_ = compute(self._ascended(state, gradients))
+    def gradients(self, state: State, batch: Sequence[Batch] | Parts) -> Gradients:
+        gradients, *others = super().gradients(state, batch)
+        there, *_ = super().gradients(self._ascended(state, gradients), batch)
         return there, *others
 
     def _ascended(self, state: State, gradients: list[tf.Tensor]) -> State:
