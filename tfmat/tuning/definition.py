@@ -32,6 +32,10 @@ from tfmat.tuning.lock import Owner
 
 ALGORITHMS = ("random", "bayesian", "hyperband")
 Condition = Mapping[str, tuple[Any, ...]]
+# Config key -> value of a trial, as keras-tuner knows it, which adds keys of its own.
+Values = dict[str, Any]
+# What a key of the config may hold, as JSON: a config of a later tfmat has further keys.
+ConfigContent = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,12 +199,10 @@ class Search:
                     raise InputError(f"search space: {name}: {value!r} is no choice of {parent}")
 
     def to_json(self) -> dict[str, Any]:
-        """The search as plain values, for search.json."""
-        content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        content["space"] = {
-            name: {"kind": type(p).__name__, **as_json(vars(p))} for name, p in self.space.items()
-        }
-        return content
+        """The search as search.json has it."""
+        space = {name: {"kind": type(p).__name__, **vars(p)} for name, p in self.space.items()}
+        found: dict[str, Any] = as_json({**vars(self), "space": space})
+        return found
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Search":
@@ -218,7 +220,7 @@ class Search:
         search.check()
         return search
 
-    def check_values(self, values: Mapping[str, Any], where: str) -> None:
+    def check_values(self, values: Values, where: str) -> None:
         """InputError where the values of a trial are none of this space."""
         for name, parameter in self.space.items():
             value = values.get(name, parameter)
@@ -229,7 +231,7 @@ class Search:
             elif value not in parameter.keys:
                 raise InputError(f"{where}: {name} is {value!r}, which is not in the space")
 
-    def config_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def config_values(self, values: Values) -> dict[str, Any]:
         """A trial's values as the config takes them, in the order of the space."""
         return {
             name: parameter.value(values[name]) if isinstance(parameter, Choice) else values[name]
@@ -358,7 +360,7 @@ class TrialRecord:
     """
 
     trial_id: str
-    values: dict[str, Any]
+    values: Values
     folder: str
     fraction: float = 1.0
     state: str = WAITING
@@ -383,8 +385,8 @@ class SearchState:
 
     Attributes:
       definition: the Search as JSON.
-      base: the config that it varies, as JSON.
-      trial_command, backend, data_dir, ...: in `options`: how trials are run.
+      base: the config that it varies.
+      options: how trials are run.
       oracle: state of keras-tuner's oracle; {} before the first suggestion.
       trials: in the order of their start.
       end_order: ids in the order of their end.
@@ -393,13 +395,18 @@ class SearchState:
     """
 
     definition: dict[str, Any]
-    base: dict[str, Any]
-    options: dict[str, Any]
+    base: ConfigContent
+    options: Options
     oracle: dict[str, Any] = dataclasses.field(default_factory=dict)
     trials: dict[str, TrialRecord] = dataclasses.field(default_factory=dict)
     end_order: list[str] = dataclasses.field(default_factory=list)
     ended: str = ""
     failed: bool = False
+
+    @property
+    def search(self) -> Search:
+        """The definition."""
+        return Search.from_json(self.definition)
 
     def with_state(self, *states: str) -> list[TrialRecord]:
         """The trials in one of these states, the oldest first."""
@@ -422,8 +429,8 @@ class SearchState:
             found = [t for t in self.with_state(*states) if t.fraction >= shortest]
             found = [t for t in found if t.value is not None and math.isfinite(t.value)]
             if found:
-                choose = max if self.definition.get("direction") == "max" else min
-                return choose(found, key=lambda trial: trial.value or 0.0)
+                sign = self.search.sign
+                return min(found, key=lambda trial: sign * (trial.value or 0.0))
         return None
 
     def worst_oracle_value(self) -> float | None:
@@ -469,12 +476,11 @@ def read_state(workdir: str | os.PathLike) -> SearchState:
 
 def _check_sense(state: SearchState) -> None:
     """InputError where the parts of a state, each of the right type, do not belong together."""
-    check_json(state.options, Options, "options")
     check_json(state.base, _Base, "base")
     _, unknown_keys = check_saved_config(state.base)
     if unknown_keys:
         raise InputError(f"base: {', '.join(unknown_keys)} of it is no config key")
-    search = Search.from_json(state.definition)
+    search = state.search
     for trial_id, record in state.trials.items():
         here = f"trials.{trial_id}"
         if record.trial_id != trial_id or not _is_name(record.folder) or not _is_name(trial_id):
@@ -550,7 +556,7 @@ def load_search(
     return base, search
 
 
-def config_text(base: Mapping[str, Any], values: Mapping[str, Any], title: str) -> str:
+def config_text(base: ConfigContent, values: Mapping[str, Any], title: str) -> str:
     """A config file that needs no other: the default config, changed as `base` was, and to a trial's values.
 
     Args:
@@ -590,28 +596,24 @@ def _assignment(key: str, value: Any) -> str:
     return f"config.{key} = {value!r}"
 
 
-def is_longer(before: dict[str, Any], now: dict[str, Any]) -> bool:
+def is_longer(before: Search, now: Search) -> bool:
     """Whether a search that had ended goes on."""
-    if (now["iterations"] or 0) > (before["iterations"] or 0):
+    if now.iterations > before.iterations:
         return True
-    old, new = before["max_trials"], now["max_trials"]
+    old, new = before.max_trials, now.max_trials
     return old is not None and (new is None or new > old)
 
 
 def check_same(
-    workdir: pathlib.Path, state: SearchState, definition: dict[str, Any], base: dict[str, Any]
+    workdir: pathlib.Path, state: SearchState, search: Search, base: ConfigContent
 ) -> None:
     """InputError where a search was started with other settings, naming the first that differs."""
     # A key that a later version of tfmat added has its default in both.
-    defaults = {
-        "config": flatten(as_json(default_config().to_dict())),
-        "search": {"direction": "min"},
-    }
-    for what, saved, given, changeable in (
-        ("search", state.definition, definition, CHANGEABLE),
-        ("config", state.base, base, frozenset()),
+    defaults = flatten(as_json(default_config().to_dict()))
+    for what, before, now, changeable in (
+        ("search", flatten(state.search.to_json()), flatten(search.to_json()), CHANGEABLE),
+        ("config", defaults | flatten(state.base), defaults | flatten(base), frozenset()),
     ):
-        before, now = (defaults[what] | flatten(content) for content in (saved, given))
         key = first_difference(before, now, changeable)
         if key is not None:
             raise InputError(

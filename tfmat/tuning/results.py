@@ -66,7 +66,7 @@ def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
     best = state.best()
     if best is None:
         return []
-    search = Search.from_json(state.definition)
+    search = state.search
     path = workdir / "best.py"
     title = (
         f"Trial {best.trial_id}, the best of {len(state.end_order)} trials: {search.objective} {best.value:.4g}.\n\n"
@@ -78,7 +78,7 @@ def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
 
 def trial_rows(state: SearchState) -> list[TrialRow]:
     """One row a trial, in the order of their start: what the CSV and the page show."""
-    search = Search.from_json(state.definition)
+    search = state.search
     return [
         TrialRow(
             trial=record.trial_id,
@@ -113,7 +113,7 @@ def write_csv(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
     """`trials.csv`: one row a trial."""
     import pandas as pd
 
-    search = Search.from_json(state.definition)
+    search = state.search
     rows = [msgspec.structs.asdict(row) for row in trial_rows(state)]
     rows = [{search.objective: row.pop("value"), **row.pop("values"), **row} for row in rows]
     first = ["trial", "state", search.objective, *search.space]
@@ -133,7 +133,7 @@ def write_hparams(workdir: pathlib.Path, state: SearchState, record: TrialRecord
     from tensorboard.plugins.hparams.summary import session_end_pb
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-    search = Search.from_json(state.definition)
+    search = state.search
     folder = workdir / "tensorboard" / record.trial_id
     writer = EventFileWriter(str(folder))
     now = time.time()
@@ -164,7 +164,7 @@ def write_page(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
     """Writes tuning.html; returns its path."""
     from tfmat.report.pages import write_tuning_report
 
-    search = Search.from_json(state.definition)
+    search = state.search
     try:
         weights = importances(search, state)
     except InputError:
@@ -269,8 +269,8 @@ def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> S
     """
     folder = pathlib.Path(workdir)
     state = state or read_state(folder)
-    search = Search.from_json(state.definition)
-    names = read_workers(folder, float(state.options.get("lease", 60.0)))
+    search = state.search
+    names = read_workers(folder, state.options.lease)
     workers = [_worker(state, record) for record in names]
     best, alive_seconds = state.best(), sum(worker.alive_seconds for worker in workers)
     busy_seconds = sum(worker.busy_seconds for worker in workers)

@@ -106,24 +106,25 @@ class Claims:
         self._worker, self._lease = worker, lease
         self._lock = FileLock(self.workdir / "lock", max(lease, _SHORTEST_STALE))
 
-    def open(self, base: Config, search: Search, options: dict[str, Any]) -> SearchState:
+    def open(self, base: Config, search: Search, options: Options) -> SearchState:
         """Starts the search, or goes on with it, where it may be extended; returns its state.
 
         Raises:
           InputError: it was started with another definition, naming what differs.
         """
-        definition, config = as_json(search.to_json()), as_json(base.to_dict())
+        config = as_json(base.to_dict())
 
         def go_on(state: SearchState) -> SearchState:
-            check_same(self.workdir, state, definition, config)
-            longer = is_longer(state.definition, definition)
-            state.definition = {**state.definition, **{k: definition[k] for k in CHANGEABLE}}
+            check_same(self.workdir, state, search, config)
+            longer = is_longer(state.search, search)
+            changes = {name: getattr(search, name) for name in CHANGEABLE}
+            state.definition = dataclasses.replace(state.search, **changes).to_json()
             state.options = options
             if state.ended and not state.failed and longer:
                 state.ended = ""
             return state
 
-        return self._change(go_on, SearchState(definition=definition, base=config, options=options))
+        return self._change(go_on, SearchState(search.to_json(), config, options))
 
     def claim(self) -> TrialRecord | None:
         """A trial for this worker to run; None while there is none, or when the search has ended (`state.ended`)."""
@@ -227,7 +228,7 @@ class Claims:
 
     def _new_trial(self, state: SearchState) -> TrialRecord | None:
         """The oracle's suggestion; None where it has to wait, or the search is at its end (then that is noted)."""
-        search = Search.from_json(state.definition)
+        search = state.search
         full = search.max_trials is not None and len(state.trials) >= search.max_trials
         suggested: TrialRecord | str = "full" if full else "exhausted"
         if not full:
@@ -248,7 +249,7 @@ class Claims:
 
     def _tell(self, state: SearchState, record: TrialRecord, outcome: Outcome) -> None:
         """Counts an ended trial and tells the oracle; too many failures end the search."""
-        search = Search.from_json(state.definition)
+        search = state.search
         record.value = outcome.value
         record.oracle_value = oracle_value(search, outcome, state.worst_oracle_value())
         state.end_order.append(record.trial_id)
@@ -269,7 +270,7 @@ def oracle_of(state: SearchState) -> "Oracle":
 
     base = default_config()
     base.train_for = state.base["train_for"]
-    return Oracle(Search.from_json(state.definition), base, state)
+    return Oracle(state.search, base, state)
 
 
 def oracle_value(search: Search, outcome: Outcome, worst: float | None) -> float | None:
@@ -484,7 +485,7 @@ class TrialRun:
     beat: float
 
     def __post_init__(self) -> None:
-        self.search = Search.from_json(self.state.definition)
+        self.search = self.state.search
         self.folder = make_folder(self.workdir / "trials" / self.record.folder)
         self._last_beat = 0.0
         self._others: dict[str, Curve] = {}
@@ -536,18 +537,18 @@ class TrialRun:
         options, folder = self.state.options, self.folder
         seed = self.state.base["seed"] + number
         run_folder = folder / f"seed-{number}"
-        if options.get("trial_command"):
+        if options.trial_command:
             places = {"config": folder / "config.py", "workdir": run_folder, "seed": seed}
-            return [word.format(**places) for word in shlex.split(options["trial_command"])]
+            return [word.format(**places) for word in shlex.split(options.trial_command)]
         return [
-            *shlex.split(options.get("trial_launcher") or ""),
+            *shlex.split(options.trial_launcher),
             *(sys.executable, "-m", "tfmat", "train"),
             f"--config={folder / 'config.py'}",
             f"--config.seed={seed}",
             f"--workdir={run_folder}",
-            f"--data_dir={options['data_dir']}",
-            f"--backend={options['backend']}",
-            *(() if options.get("reports") else ("--report=false",)),
+            f"--data_dir={options.data_dir}",
+            f"--backend={options.backend}",
+            *(() if options.reports else ("--report=false",)),
         ]
 
     def _write_config(self) -> None:
@@ -1056,7 +1057,7 @@ def run_search(
     """
     folder = make_folder(workdir)
     claims = Claims(folder, lease=options.lease)
-    state = claims.open(base, search, dataclasses.asdict(options))
+    state = claims.open(base, search, options)
     reporter = _Reporter(folder, first=first_worker == 0)
     if state.ended:
         log(f"the search in {workdir} is finished: {state.ended}")

@@ -14,6 +14,7 @@ from tfmat.tuning.definition import (
     Choice,
     Float,
     Int,
+    Options,
     Search,
     SearchState,
     TrialRecord,
@@ -27,7 +28,7 @@ SPACE = pathlib.Path(__file__).with_name("space.py")
 
 def ours(search, base, num_trials, function=known_function):
     """Values and results of trials one after the other; the oracle is loaded from JSON for each call."""
-    state = SearchState(search.to_json(), base.to_dict(), {})
+    state = SearchState(search.to_json(), base.to_dict(), Options())
     trials = []
     while len(trials) < num_trials:
         suggested = step(search, base, state)
@@ -148,7 +149,7 @@ def test_keras_tuner_reloads_a_search(tmp_path):
     """Its own oracle knows the trials, their order and what was tried, and goes on."""
     base, search = load_search(SPACE)
     search = dataclasses.replace(search, algorithm="bayesian", seed=7)
-    state = SearchState(search.to_json(), base.to_dict(), {})
+    state = SearchState(search.to_json(), base.to_dict(), Options())
     for number in range(5):
         trial = step(search, base, state)
         trial.state = FAILED if number == 2 else DONE
@@ -174,7 +175,7 @@ def test_keras_tuner_reloads_a_search(tmp_path):
 
 def test_a_failed_trial_is_told_as_one():
     base, search = load_search(SPACE)
-    state = SearchState(search.to_json(), base.to_dict(), {})
+    state = SearchState(search.to_json(), base.to_dict(), Options())
     trial = step(search, base, state)
     assert isinstance(trial, TrialRecord)
     trial.state = FAILED
@@ -187,12 +188,12 @@ def test_a_failed_trial_is_told_as_one():
 def test_an_exhausted_space_and_a_rung_that_waits():
     base, _ = load_search(SPACE)
     search = Search(space={"optimizer.name": Choice("adam", "sgd")}, algorithm="random")
-    state = SearchState(search.to_json(), base.to_dict(), {})
+    state = SearchState(search.to_json(), base.to_dict(), Options())
     found = [step(search, base, state) for _ in range(3)]
     assert found[2] == EXHAUSTED and not isinstance(found[1], str)
     # Hyperband with a single bracket left waits for its lower rung.
     hyperband = dataclasses.replace(load_search(SPACE)[1], algorithm="hyperband", max_trials=None)
-    state = SearchState(hyperband.to_json(), base.to_dict(), {})
+    state = SearchState(hyperband.to_json(), base.to_dict(), Options())
     for _ in range(50):
         suggested = step(hyperband, base, state)
         if isinstance(suggested, str):

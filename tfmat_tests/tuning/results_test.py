@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tfmat.config import load_config
-from tfmat.tuning.definition import SearchState, TrialRecord, load_search, write_state
+from tfmat.tuning.definition import Options, SearchState, TrialRecord, load_search, write_state
 from tfmat.tuning.results import importances, record_end, summarize, write_results
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.tuning.conftest import HERE
@@ -16,7 +16,7 @@ from tfmat_tests.tuning.conftest import HERE
 def make_state(num_trials: int) -> SearchState:
     """The objective depends on the learning rate alone; every third trial of sgd was stopped early."""
     base, search = load_search(HERE / "space.py")
-    state = SearchState(search.to_json(), base.to_dict(), {"lease": 60.0})
+    state = SearchState(search.to_json(), base.to_dict(), Options())
     draw = random.Random(3)
     for number in range(num_trials):
         rate = 10 ** draw.uniform(-5, 0)

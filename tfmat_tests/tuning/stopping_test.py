@@ -9,7 +9,7 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.report.tables import best_first
-from tfmat.tuning.definition import DONE, RUNNING, SearchState, TrialRecord, load_search
+from tfmat.tuning.definition import DONE, RUNNING, Options, SearchState, TrialRecord, load_search
 from tfmat.tuning.results import trial_rows
 from tfmat.tuning.trials import (
     Curve,
@@ -82,7 +82,7 @@ def test_an_objective_that_is_to_be_large(tmp_path):
         stop_hopeless=True,
     )  # fmt: skip
     search.check()
-    state = SearchState(search.to_json(), base.to_dict(), {})
+    state = SearchState(search.to_json(), base.to_dict(), Options())
     values = {
         "0000": [0.5, 0.9, 0.8],
         "0001": [0.4, 0.6, 0.7],
