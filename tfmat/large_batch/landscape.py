@@ -8,20 +8,29 @@ import os
 import pathlib
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tfmat.config import Config, load_saved_config
 from tfmat.data.dataset import PackedDataset, is_dataset
 from tfmat.errors import InputError, Interrupted
-from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
+from tfmat.files import (
+    as_json,
+    check_json,
+    make_folder,
+    plain,
+    read_json,
+    spreadsheet_text,
+    write_json,
+    write_text,
+)
 from tfmat.report.figures import (
     COLOURS,
     MEASURED,
@@ -33,7 +42,13 @@ from tfmat.report.figures import (
     save_png_and_svg,
     worker_axis,
 )
-from tfmat.report.run_files import Estimate, Landscape
+from tfmat.report.run_files import (
+    Curvature,
+    Estimate,
+    Landscape,
+    LandscapeSettings,
+    LossesByPart,
+)
 from tfmat.training.run_folder import find_run_file
 
 if TYPE_CHECKING:
@@ -137,13 +152,11 @@ class EndedRun:
     Attributes:
       folder: of the run.
       config: as the run was started with.
-      status: what status.json says.
       data_dir: folder of its data set.
     """
 
     folder: pathlib.Path
     config: Config
-    status: dict[str, Any]
     data_dir: pathlib.Path
 
     @classmethod
@@ -178,7 +191,7 @@ class EndedRun:
             raise InputError(
                 f"the data set {own} of the run in {folder} is not there; give its folder with --data_dir"
             )
-        return cls(folder, config, status, pathlib.Path(own))
+        return cls(folder, config, pathlib.Path(own))
 
     def arrays(self) -> tuple[Weights, Weights]:
         """Trainable and other numbers of final.keras, in the order of the network's variables."""
@@ -462,28 +475,9 @@ _TOLERANCE = 1e-3
 _LEVEL = 0.95
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """A number with half the width of its 95 % interval; what else there is to say of its error.
-
-    Attributes:
-      value: the number over all blocks.
-      error: half the width of the interval that other curves would give, and with it whatever is random.
-      residual: of an eigenvalue: the norm |Hv - λv|, within which the sample's Hessian has an eigenvalue.
-    """
-
-    value: float
-    error: float
-    residual: float | None = None
-
-    def to_json(self) -> dict[str, float]:
-        """The fields that are known."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
-
-
-def of_blocks(values: NDArray) -> Measured:
+def of_blocks(values: NDArray) -> Estimate:
     """The mean of independent values [blocks], with Student's interval."""
-    return Measured(float(values.mean()), _half_width(values))
+    return Estimate(float(values.mean()), _half_width(values))
 
 
 def _half_width(values: NDArray) -> float:
@@ -495,7 +489,7 @@ def _half_width(values: NDArray) -> float:
 
 def largest_eigenvalues(
     product: Product, size: int, count: int, seed: int = 0
-) -> tuple[list[Measured], NDArray, NDArray]:
+) -> tuple[list[Estimate], NDArray, NDArray]:
     """The Hessian's algebraically largest eigenvalues, by the Lanczos method of scipy (ARPACK).
 
     The interval of an eigenvalue λ = v·Hv comes from the blocks' quadratic forms v·Hv. So λ changes with the sample to
@@ -523,7 +517,7 @@ def largest_eigenvalues(
         times, blocks = product(vector)
         value = float(vector @ times)
         found.append(
-            Measured(value, _half_width(blocks), float(np.linalg.norm(times - value * vector)))
+            Estimate(value, _half_width(blocks), float(np.linalg.norm(times - value * vector)))
         )
         forms.append(blocks)
     return found, vectors, np.array(forms)
@@ -531,7 +525,7 @@ def largest_eigenvalues(
 
 def trace(
     product: Product, vectors: NDArray, forms: NDArray, probes: int = 20, seed: int = 0
-) -> Measured:
+) -> Estimate:
     """The Hessian's trace: the known eigenvalues, and Hutchinson's estimate of the rest.
 
     Random signs z give z·Hz, whose expectation is the trace (Hutchinson 1990). Without the known eigenvectors in z the
@@ -554,7 +548,7 @@ def trace(
     rest = np.array(found)  # [probes, blocks]
     blocks = forms.sum(axis=0) + rest.mean(axis=0)
     error = np.hypot(_half_width(rest.mean(axis=1)), _half_width(blocks))
-    return Measured(float(blocks.mean()), float(error))
+    return Estimate(float(blocks.mean()), float(error))
 
 
 def ascent(gradient: NDArray, weights: Sequence[NDArray], rho: float) -> Weights:
@@ -589,7 +583,7 @@ def _as_weights(flat: NDArray, weights: Sequence[NDArray]) -> Weights:
 
 def rise(
     losses: Callable[[Weights], NDArray], weights: Weights, step: Sequence[NDArray]
-) -> Measured:
+) -> Estimate:
     """How much the loss rises by a step: the blocks' losses there minus those at the weights."""
     arrays: list[Any] = [np.asarray(s, w.dtype) for s, w in zip(step, weights, strict=True)]
     return of_blocks(losses(moved(weights, (1.0, arrays))) - losses(weights))
@@ -976,7 +970,6 @@ def _with_error(estimate: Estimate) -> str:
 # Finished rows are kept in landscape.unfinished.json, so that a call that was stopped goes on.
 
 
-FORMAT = 1
 _SIDECAR_KEYS = ("law", "parameters", "num_points", "input_scale", "uncertainty")
 # done, all: points of the surface, or products with the Hessian.
 Progress = Callable[[str, int, int], None]
@@ -1049,21 +1042,25 @@ def measure_landscape(
         kept = _Kept(file, settings, collectives, stopped)
         if kept.whole is None:
             field = build_field(runs[0], options, minima, collectives)
-            surface = _surface(field, kept, progress)
-            content = {
-                "format": FORMAT,
-                "settings": settings,
-                "curves": {name: field.parts[name].curves for name in PARTS},
-                "x": field.x.tolist(),
-                "y": field.y.tolist(),
-                **surface,
-            }
+            loss, error = _surface(field, kept, progress)
+            curvature = None
             if len(runs) == 1 and options.eigenvalues:
-                content["curvature"] = kept.once(
-                    "curvature", lambda: _curvature(field, kept, progress)
+                curvature = kept.once(
+                    "curvature", lambda: _curvature(field, kept, progress), Curvature
                 )
-            kept.finish(content)
-        return msgspec.convert(kept.whole or as_json(content), Landscape)
+            kept.finish(
+                Landscape(
+                    settings=settings,
+                    curves={name: field.parts[name].curves for name in PARTS},
+                    x=field.x.tolist(),
+                    y=field.y.tolist(),
+                    loss=loss,
+                    error=error,
+                    curvature=curvature,
+                )
+            )
+        assert kept.whole is not None
+        return kept.whole
 
 
 def _check_shapes(runs: Sequence[EndedRun], minima: Sequence[tuple[Weights, Weights]]) -> None:
@@ -1078,7 +1075,7 @@ def _settings(
     runs: Sequence[EndedRun],
     options: LandscapeOptions,
     minima: Sequence[tuple[Weights, Weights]],
-) -> dict[str, Any]:
+) -> LandscapeSettings:
     """The settings of the numbers, and facts about the runs for a reader."""
     digests = []
     for minimum in minima:
@@ -1087,56 +1084,60 @@ def _settings(
             for array in part:
                 digest.update(np.ascontiguousarray(array).data)
         digests.append(digest.hexdigest())
-    return {
+    return LandscapeSettings(
         **dataclasses.asdict(options),
-        "kind": "between" if len(runs) == 2 else "around",
-        "runs": [str(run.folder) for run in runs],
-        "global_batch_sizes": [run.config.global_batch_size for run in runs],
-        "data_id": read_json(runs[0].data_dir / "manifest.json").get("id"),
-        "weights": digests,
-    }
+        kind="between" if len(runs) == 2 else "around",
+        runs=[str(run.folder) for run in runs],
+        global_batch_sizes=[run.config.global_batch_size for run in runs],
+        data_id=read_json(runs[0].data_dir / "manifest.json").get("id"),
+        weights=digests,
+    )
+
+
+_T = TypeVar("_T")
 
 
 class _Kept:
     """The finished part: in landscape.json as a whole, or in landscape.unfinished.json part by part.
 
     Attributes:
-      whole: the finished file's content, where it is of these settings.
+      whole: the finished file's content, where it is of these settings, or once it was finished.
     """
 
     def __init__(
         self,
         file: pathlib.Path,
-        settings: Mapping[str, Any],
+        settings: LandscapeSettings,
         collectives: "Collectives",
         stopped: Callable[[], int],
     ):
         self._file, self._unfinished = file, file.with_suffix(".unfinished.json")
-        self._settings, self._collectives, self._stopped = settings, collectives, stopped
-        self.whole, self._parts = collectives.broadcast(
-            self._read() if collectives.rank == 0 else None
-        )
+        self._settings, self._collectives, self._stopped = plain(settings), collectives, stopped
+        self.whole: Landscape | None
+        whole, self._parts = collectives.broadcast(self._read() if collectives.rank == 0 else None)
+        self.whole = whole and check_json(whole, Landscape, file)
 
-    def _read(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    def _read(self) -> tuple[Any, dict[str, Any]]:
+        """The content of the finished file, None where there is none, and the parts of the other one."""
         found = []
         for path in (self._file, self._unfinished):
             try:
                 content = read_json(path) if path.is_file() else {}
             except InputError:  # then it is made again
                 content = {}
-            same = isinstance(content, dict) and content.get("settings") == as_json(self._settings)
+            same = isinstance(content, dict) and content.get("settings") == self._settings
             found.append(content if same else None)
         return found[0], (found[1] or {}).get("parts", {})
 
-    def once(self, name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def once(self, name: str, measure: Callable[[], _T], kind: type[_T]) -> _T:
         """The result of `measure`, on every rank the same; measured once, and kept."""
         if name not in self._parts:
-            self._parts[name] = as_json(measure())
+            self._parts[name] = plain(measure())
             if self._collectives.rank == 0:
                 content = {"settings": self._settings, "parts": self._parts}
                 write_json(self._unfinished, content)
             self.check()
-        found: dict[str, Any] = self._parts[name]
+        found: _T = check_json(self._parts[name], kind, self._unfinished)
         return found
 
     def check(self) -> None:
@@ -1148,39 +1149,49 @@ class _Kept:
                 "goes on"
             )
 
-    def finish(self, content: Mapping[str, Any]) -> None:
+    def finish(self, content: Landscape) -> None:
         """Writes the whole."""
+        self.whole = content
         if self._collectives.rank == 0:
             write_json(self._file, content)
             self._unfinished.unlink(missing_ok=True)
         self._collectives.barrier()
 
 
-def _surface(field: Field, kept: _Kept, progress: Progress | None) -> dict[str, Any]:
-    """`loss` and `error` of each part: [y][x]; the ranks share the points of a row."""
+class _Row(Struct):
+    """[x, parts, 2]: loss and its standard error."""
+
+    points: list[list[list[float]]]
+
+
+def _surface(
+    field: Field, kept: _Kept, progress: Progress | None
+) -> tuple[LossesByPart, LossesByPart]:
+    """Losses and their standard errors; the ranks share the points of a row."""
     collectives, rows = field.collectives, []
     total = len(field.x) * len(field.y)
     for j, y in enumerate(field.y):
 
-        def row(y: float = y) -> dict[str, Any]:
+        def row(y: float = y) -> _Row:
             mine = [field.losses(x, y) for x in field.x[collectives.rank :: collectives.size]]
             found = np.empty((len(field.x), len(PARTS), 2))
             for rank, theirs in enumerate(collectives.gather(mine)):
                 found[rank :: collectives.size] = np.reshape(theirs, (-1, len(PARTS), 2))
-            return {"points": found.tolist()}
+            return _Row(found.tolist())
 
-        rows.append(kept.once(f"row {j}", row)["points"])
+        rows.append(kept.once(f"row {j}", row, _Row).points)
         if progress:
             progress("points", (j + 1) * len(field.x), total)
     numbers = np.array(rows)  # [y, x, parts, 2]
-    return {
-        key: {name: numbers[:, :, i, k].tolist() for i, name in enumerate(PARTS)}
-        for k, key in enumerate(("loss", "error"))
-    }
+    loss, error = (
+        LossesByPart(**{name: numbers[:, :, i, k].tolist() for i, name in enumerate(PARTS)})
+        for k in range(2)
+    )
+    return loss, error
 
 
-def _curvature(field: Field, kept: _Kept, progress: Progress | None) -> dict[str, Any]:
-    """`eigenvalues`, `trace`, `sharpness` and `adaptive_sharpness`, of the loss over the training curves."""
+def _curvature(field: Field, kept: _Kept, progress: Progress | None) -> Curvature:
+    """The curvature of the loss over the training curves."""
     train, collectives, options = field.parts["train"], field.collectives, field.options
     mine = train.part(collectives.rank, collectives.size)
     size = sum(w.size for w in field.start)
@@ -1205,13 +1216,14 @@ def _curvature(field: Field, kept: _Kept, progress: Progress | None) -> dict[str
     values, vectors, forms = largest_eigenvalues(
         product, size, min(options.eigenvalues, size - 1), options.seed
     )
-    steps = {
-        "sharpness": ascent(gradient, field.start, options.sam_rho),
-        "adaptive_sharpness": adaptive_ascent(gradient, field.start, options.sam_rho),
-    }
-    return {
-        "eigenvalues": [value.to_json() for value in values],
-        "trace": trace(product, vectors, forms, seed=options.seed).to_json(),
-        **{name: rise(train.losses, field.start, step).to_json() for name, step in steps.items()},
-        "gradient_norm": float(np.linalg.norm(gradient)),
-    }
+    sharpness, adaptive_sharpness = (
+        rise(train.losses, field.start, step(gradient, field.start, options.sam_rho))
+        for step in (ascent, adaptive_ascent)
+    )
+    return Curvature(
+        values,
+        trace(product, vectors, forms, seed=options.seed),
+        sharpness,
+        adaptive_sharpness,
+        float(np.linalg.norm(gradient)),
+    )

@@ -59,11 +59,17 @@ class Status(Struct, kw_only=True):
     resumed_from_steps: list[int] = []
 
 
-class Estimate(Struct):
-    """A number with half the width of its interval."""
+class Estimate(Struct, omit_defaults=True):
+    """A number with half the width of its 95 % interval.
+
+    Attributes:
+      error: half the width of the interval that other curves would give, and with it whatever is random.
+      residual: of an eigenvalue: the norm |Hv - λv|, within which the sample's Hessian has an eigenvalue.
+    """
 
     value: float
     error: float
+    residual: float | None = None
 
 
 class Curvature(Struct):
@@ -76,14 +82,28 @@ class Curvature(Struct):
     gradient_norm: float | None = None
 
 
-class LandscapeSettings(Struct):
-    """How a landscape was measured."""
+class LandscapeSettings(Struct, kw_only=True):
+    """How a landscape was measured: the fields of `tfmat.large_batch.landscape.LandscapeOptions`, and the runs.
 
+    Attributes:
+      kind: `around` a minimum, or `between` two.
+      data_id: of the data set.
+      weights: digests of the minima.
+    """
+
+    num_curves: int | None = None
+    points: int | None = None
+    extent: float
+    dimensions: int | None = None
+    eigenvalues: int | None = None
+    sam_rho: float
+    precision: str | None = None
+    seed: int | None = None
     kind: str
     runs: list[str]
-    extent: float
-    sam_rho: float
     global_batch_sizes: list[int] = []
+    data_id: str | None = None
+    weights: list[str] = []
 
 
 class LossesByPart(Struct):
@@ -97,7 +117,7 @@ class LossesByPart(Struct):
         return {"train": self.train, "test": self.test}
 
 
-class Landscape(Struct, kw_only=True):
+class Landscape(Struct, kw_only=True, tag_field="format", tag=1, omit_defaults=True):
     """`landscape.json`."""
 
     settings: LandscapeSettings
