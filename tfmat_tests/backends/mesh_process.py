@@ -32,6 +32,8 @@ def make_model(seed, uncertainty="none", representation="points"):
     config = default_config().model
     config.conv_filters, config.kernel_sizes, config.hidden_units = (4,), (7,), (24,)
     config.uncertainty, config.representation = uncertainty, representation
+    if uncertainty == "flow":
+        config.couplings, config.coupling_units = 2, 8
     fit = means_for_fit(representation)
     terms = [[1], [0]] if fit else ()
     return build_model(config, num_outputs=2, num_points=48, fit=fit, terms=terms, seed=seed)

@@ -12,7 +12,7 @@ from tfmat_tests.processes import ForkServer
 from tfmat_tests.refused import Refuse
 
 # Its checkpoints take 2 MB.
-WIDE_RUN = (*SMALL_RUN, "--config.model.hidden_units=400,350")
+WIDE_RUN = (*SMALL_RUN, "--config.model.hidden_units=400,350", "--noreport")
 
 
 def _mount(*arguments: str) -> bool:

@@ -88,7 +88,8 @@ def test_a_run_survives_the_time_limit_and_scancel(trial_slurm, tmp_path, reques
 def test_two_ranks_on_two_nodes(trial_slurm, tmp_path, stopped):
     run = tmp_path / "run"
     command = LONG_RUN if stopped else SMALL_RUN
-    job_id = submit(*command, "--backend=horovod", "--ranks=2", "--nodes=2", cwd=tmp_path)
+    two = ("--backend=horovod", "--ranks=2", "--nodes=2", "--noreport")
+    job_id = submit(*command, *two, cwd=tmp_path)
     if stopped:
         wait_for(lambda: trains(run), lambda: outputs(run))
         trial_slurm.ask_to_save(job_id)

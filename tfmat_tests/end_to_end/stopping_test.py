@@ -170,6 +170,7 @@ def test_signals_while_training_and_what_may_change_on_the_way(
         "--config.checkpoint.keep=30",
         "--config.checkpoint.every=5steps",
         "--config.data.reading=stream",
+        "--noreport",
     )
     assert f"going on from step {saved[-1]}\n" in ended.err
     found = status(tmp_path / "run")

@@ -6,12 +6,14 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import keras
 import numpy as np
 import pytest
 
-from tfmat_tests.mpi import PROJECT, mpirun
+from tfmat_tests.mpi import PROJECT, command, mpirun
+from tfmat_tests.processes import PATIENCE, rank_environment
 
 # Three ranks do these, since they could do them otherwise than two, and two ranks the others; --all runs all with both.
 WITH_THREE = {
@@ -27,42 +29,57 @@ EXAMPLE = "docs/examples/horovod_keras_mnist.py"
 
 
 def _checks():
-    """Name -> file, without importing Horovod here."""
-    found = {}
-    for file in sorted(pathlib.Path(__file__).parent.glob("*_checks.py")):
-        names = [
-            n.name
-            for n in ast.parse(file.read_text("utf-8")).body
-            if isinstance(n, ast.FunctionDef)
-        ]
-        found |= {name: file.stem for name in names if name.startswith("check_")}
-    return found
+    """Their names, without importing Horovod here."""
+    files = sorted(pathlib.Path(__file__).parent.glob("*_checks.py"))
+    parts = [part for file in files for part in ast.parse(file.read_text("utf-8")).body]
+    names = [part.name for part in parts if isinstance(part, ast.FunctionDef)]
+    return [name for name in names if name.startswith("check_")]
+
+
+class Ranks:
+    """One mpirun of all checks; a test waits for its own."""
+
+    def __init__(self, number, folder, names):
+        self.folder, self._err = folder, folder / "err.txt"
+        self._said = [folder / f"{rank}.jsonl" for rank in range(number)]
+        with open(self._err, "wb") as err:
+            self.process = subprocess.Popen(
+                command(number, "-m", "tfmat_tests.horovod.rank", str(folder), *names),
+                stdout=subprocess.DEVNULL,
+                stderr=err,
+                cwd=PROJECT,
+                env=rank_environment(),
+            )
+
+    def of(self, check):
+        """What each rank says of it: nothing where all is well."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            ended = self.process.poll() is not None
+            said = [path.read_text() if path.exists() else "" for path in self._said]
+            found = [dict(map(json.loads, text.splitlines())) for text in said]
+            if all(check in each for each in found):
+                return [each[check] for each in found]
+            assert not ended, f"what was before it failed: {self._err.read_text()[-4000:]}"
+            assert time.monotonic() < deadline, self._err.read_text()[-4000:]
+            time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory, run_all):
-    """Number of ranks and file of a check -> folder with what each rank wrote, after one mpirun for each.
+    """Number of ranks -> these ranks; they begin when they are asked for."""
+    known = {}
 
-    Three ranks have so few checks that one takes all.
-    """
-    folders = {}
+    def of(number):
+        if number not in known:
+            names = [name for name in _checks() if run_all or (name in WITH_THREE) == (number == 3)]
+            known[number] = Ranks(number, tmp_path_factory.mktemp(f"ranks-{number}"), names)
+        return known[number]
 
-    def run(ranks, file):
-        key = ranks, file if ranks == 2 or run_all else "all"
-        if key not in folders:
-            folders[key] = folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
-            names = [
-                name
-                for name, found in _checks().items()
-                if key[1] in (found, "all") and (run_all or (name in WITH_THREE) == (ranks == 3))
-            ]
-            ended = mpirun(
-                ranks, "-m", "tfmat_tests.horovod.rank", str(folder), *names, timeout=540
-            )
-            assert ended.returncode == 0, ended.stderr[-4000:]
-        return folders[key]
-
-    return run
+    yield of
+    for ranks in known.values():
+        ranks.process.terminate()  # where not all checks were asked for
+        ranks.process.wait(PATIENCE)
 
 
 def _cases():
@@ -74,20 +91,18 @@ def _cases():
 
 @pytest.mark.parametrize(("ranks", "check"), list(_cases()))
 def test_checks(ranks, check, outcomes):
-    folder = outcomes(ranks, _checks()[check])
-    for rank in range(ranks):
-        result = json.loads((folder / f"{rank}.json").read_text())
-        assert check in result["ran"], "a check before it failed"
-        assert check not in result["failed"], f"rank {rank}: {result['failed'][check]}"
+    for rank, failed in enumerate(outcomes(ranks).of(check)):
+        assert not failed, f"rank {rank}: {failed}"
 
 
 def test_saved_model_loads_without_horovod(outcomes, monkeypatch):
     """As the plain optimizer that was wrapped, with its slots."""
-    folder = outcomes(2, "saving_checks")
+    ranks = outcomes(2)
+    ranks.of("check_saved_model")
     monkeypatch.setitem(sys.modules, "horovod", None)  # an import of it fails
-    model = keras.models.load_model(folder / "model.keras")
+    model = keras.models.load_model(ranks.folder / "model.keras")
     assert type(model.optimizer) is keras.optimizers.Adam
-    with np.load(folder / "model.npz") as saved:
+    with np.load(ranks.folder / "model.npz") as saved:
         found = [*model.get_weights(), *(each.numpy() for each in model.optimizer.variables)]
         assert len(found) == len(saved.files)
         for i, array in enumerate(found):
@@ -115,7 +130,7 @@ import numpy as np
 import tfmat.horovod as hvd
 from tfmat.errors import InputError
 hvd.init()
-hvd.callbacks._PATIENCE = 3.0
+hvd.callbacks._PATIENCE = 0.5
 
 def stop(batch, logs):
     model.stop_training = hvd.rank() == 0 and batch == 1
@@ -141,7 +156,9 @@ def test_a_stop_within_an_epoch_of_an_embedding():
     ended = mpirun(2, "-c", STOPS_ALONE)
     assert ended.returncode != 0
     (line,) = (line for line in ended.stdout.splitlines() if line.startswith("rank"))
-    assert "rank 0 stopped after 2 batches of epoch 1, and others did not within 3 s; give" in line
+    assert (
+        "rank 0 stopped after 2 batches of epoch 1, and others did not within 0.5 s; give" in line
+    )
 
 
 def test_without_horovod_the_import_says_how_to_get_it():

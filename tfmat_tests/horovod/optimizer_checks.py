@@ -16,6 +16,7 @@ from tfmat_tests.horovod.problem import (
     MYSELF,
     PAIR,
     SHARD_BATCH,
+    STEPS,
     assert_alike,
     assert_near,
     distributed_fit,
@@ -44,7 +45,7 @@ def _raises(part, function, *arguments, **options):
 
 
 def check_equals_plain_fit(folder):
-    """Also with many steps a call, where 7 does not divide the 9 steps of an epoch; ranks begin differently."""
+    """Also with many steps a call, where 4 does not divide the 6 steps of an epoch; ranks begin differently."""
 
     def adamw():
         # Clipped after the reduction: the norm of the mean is not the mean of the clipped.
@@ -52,7 +53,7 @@ def check_equals_plain_fit(folder):
         options |= {"use_ema": True, "ema_overwrite_frequency": 4}
         return keras.optimizers.AdamW(0.02, **options)
 
-    for make, steps_per_execution in ((_nesterov, 1), (adamw, 7)):
+    for make, steps_per_execution in ((_nesterov, 1), (adamw, 4)):
         expected = plain_fit(make())
         optimizer = hvd.DistributedOptimizer(make())
         model = distributed_fit(optimizer, steps_per_execution)
@@ -70,7 +71,7 @@ def check_model_without_input(folder):
     expected = plain_fit(_nesterov(), make(0))
     model = make(hvd.rank())
     optimizer = hvd.DistributedOptimizer(_nesterov())
-    model.compile(optimizer, loss="mse", metrics=["mae"], steps_per_execution=7)
+    model.compile(optimizer, loss="mse", metrics=["mae"], steps_per_execution=4)
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
     fit(model, tuple(map(shard, make_data())), SHARD_BATCH, callbacks)
     assert_alike(model.get_weights())
@@ -106,11 +107,11 @@ def check_several_batches_an_update(folder):
         adam(0.02), backward_passes_per_step=3, average_aggregated_gradients=True
     )
     in_keras = hvd.DistributedOptimizer(adam(0.02, gradient_accumulation_steps=3))
-    for optimizer, how in ((averaged, {"steps_per_execution": 7}), (in_keras, {"eager": True})):
+    for optimizer, how in ((averaged, {"steps_per_execution": 4}), (in_keras, {"eager": True})):
         model = distributed_fit(optimizer, **how)
         assert_alike(model.get_weights())
         assert_near(model.get_weights(), expected)
-        assert int(optimizer.iterations) == 9 // 3
+        assert int(optimizer.iterations) == STEPS // 3
     summed = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), backward_passes_per_step=3)
     found = distributed_fit(summed).get_weights()
     assert_near(found, plain_fit(keras.optimizers.SGD(0.03), batches=3))
@@ -135,7 +136,7 @@ def check_loss_scale_optimizer(folder):
     make = keras.optimizers.LossScaleOptimizer
     expected = _plain_nesterov()
     optimizer = hvd.DistributedOptimizer(make(_nesterov(), initial_scale=2.0**10))
-    model = distributed_fit(optimizer, 7)
+    model = distributed_fit(optimizer, 4)
     assert_near(model.get_weights(), expected)
     before, scale = model.get_weights(), float(optimizer.dynamic_scale)
     big = np.inf if hvd.rank() == hvd.size() - 1 else 1.0

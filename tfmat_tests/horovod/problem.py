@@ -11,7 +11,7 @@ PAIR = hvd.ProcessSet([0, 1])
 # Each rank by itself.
 MYSELF = [hvd.ProcessSet([rank]) for rank in range(3)]
 SHARD_BATCH = 6
-STEPS = 9
+STEPS = 6
 TOLERANCE = 1e-9
 
 

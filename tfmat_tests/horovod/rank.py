@@ -1,6 +1,7 @@
 """One rank of the tests: `mpirun -np N python -m tfmat_tests.horovod.rank FOLDER [CHECK ...]`.
 
-Runs the checks one after the other (TensorFlow takes seconds to import); FOLDER/<rank>.json says what failed.
+Runs the checks one after the other (TensorFlow takes seconds to import); FOLDER/<rank>.jsonl has a line for each: its
+name, and what failed or nothing.
 """
 
 import json
@@ -31,26 +32,25 @@ def main(folder, names):
     from tfmat.errors import InputError
     from tfmat_tests.horovod.problem import MYSELF, PAIR
 
-    ran, failed = [], {}
     with pytest.raises(InputError, match="hvd.init"):
         hvd.DistributedOptimizer(keras.optimizers.SGD())
     size = find_processes().size
     hvd.init(process_sets=[*MYSELF[:size], *([PAIR] if size > 2 else [])])
     keras.config.set_floatx("float64")
-    for name, check in checks().items():
-        if names and name not in names:
-            continue
-        keras.backend.clear_session()
-        ran.append(name)
-        try:
-            check(folder)
-        except Exception:
-            failed[name] = traceback.format_exc()
-        # A rank that failed alone would leave the others in the next check's first collective.
-        if any(hvd.allgather_object(name in failed, name="failed")):
-            failed.setdefault(name, "failed on another rank")
-            break
-    (folder / f"{hvd.rank()}.json").write_text(json.dumps({"ran": ran, "failed": failed}))
+    every = checks()
+    with open(folder / f"{hvd.rank()}.jsonl", "w", 1, "utf-8") as said:
+        for name in names or every:
+            keras.backend.clear_session()
+            failed = ""
+            try:
+                every[name](folder)
+            except Exception:
+                failed = traceback.format_exc()
+            # A rank that failed alone would leave the others in the next check's first collective.
+            ended = any(hvd.allgather_object(bool(failed), name="failed"))
+            print(json.dumps([name, failed or "failed on another rank" * ended]), file=said)
+            if ended:
+                break
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def check_saved_model(folder):
     data = tuple(map(shard, make_data()))
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.02))
     assert isinstance(optimizer, keras.optimizers.Adam)
-    model = distributed_fit(optimizer, 7)
+    model = distributed_fit(optimizer, 4)
     if hvd.rank() == 0:
         model.save(folder / "model.keras")
         np.savez(folder / "model.npz", *model.get_weights(), *optimizer.variables)
@@ -70,12 +70,12 @@ def check_own_optimizer_class(folder):
 
 def check_warmup_of_a_run_that_goes_on(folder):
     """Saved within the warm-up and at its end: rates and weights are those of a run that never stopped."""
-    steps = 3  # of an epoch
+    steps = 2  # of an epoch
     data = tuple(map(shard, make_data(steps=steps)))
     path = str(folder / "stopped-{epoch}.keras")
 
     def callbacks(recorder):
-        return [hvd.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=3), recorder]
+        return [hvd.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=2), recorder]
 
     def optimizer():
         return hvd.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True))
@@ -88,13 +88,13 @@ def check_warmup_of_a_run_that_goes_on(folder):
     straight = Recorder()
     saving = [keras.callbacks.ModelCheckpoint(path)] if hvd.rank() == 0 else []
     model = distributed_fit(
-        optimizer(), callbacks=[*callbacks(straight), *saving], epochs=5, steps=steps
+        optimizer(), callbacks=[*callbacks(straight), *saving], epochs=3, steps=steps
     )
     expected = model.get_weights()
     hvd.broadcast_object(None, 0)  # the others read after it is written
     # Told by fit where it goes on, or by the optimizer's step alone.
-    ways = [{"initial_epoch": 2, "epochs": 5}, {"epochs": 3}]
-    for stop, options in ((2, ways), (3, [{"initial_epoch": 3, "epochs": 5}])):
+    ways = [{"initial_epoch": 1, "epochs": 3}, {"epochs": 2}]
+    for stop, options in ((1, ways), (2, [{"initial_epoch": 2, "epochs": 3}])):
         loaded = hvd.load_model(path.format(epoch=stop))
         loaded.run_eagerly = True
         state = [*loaded.variables, *loaded.optimizer.variables]
@@ -107,4 +107,4 @@ def check_warmup_of_a_run_that_goes_on(folder):
     # Weights alone were restored: fit tells.
     model = make_model()
     model.compile(optimizer(), loss="mse", run_eagerly=True)
-    go_on(model, 2, initial_epoch=2, epochs=5)
+    go_on(model, 1, initial_epoch=1, epochs=3)

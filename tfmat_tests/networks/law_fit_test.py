@@ -83,7 +83,7 @@ def test_tests_that_are_missing_leave_more_open():
     ],
 )
 def test_every_record_of_a_laboratory_has_finite_numbers(settings):
-    _, records, fit = _simulated(count=80, num_points=60, **settings)
+    _, records, fit = _simulated(count=30, num_points=60, **settings)
     numbers = np.asarray(fit(records.features))
     assert np.isfinite(numbers).all() and numbers.std(axis=0).max() > 0.1
     missing = np.zeros_like(records.features[:2])

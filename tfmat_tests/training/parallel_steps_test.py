@@ -32,22 +32,24 @@ import keras
 import numpy as np
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
 layers = keras.layers
-features, labels = np.ones((4, 8, 8, 2), "float32"), np.ones((4, 1), "float32")
+features, labels = np.ones((4, 4, 4, 2), "float32"), np.ones((4, 1), "float32")
+inputs = layers.Input((4, 4, 2))
 for layer in (
     layers.RandomFlip(name="mine"),
     layers.DepthwiseConv2D(3, name="mine"),
-    layers.TimeDistributed(layers.LSTM(3), name="mine"),
+    layers.SimpleRNN(3, name="mine"),
     ExampleWeightedBatchNormalization(synchronized=False, name="mine"),
     layers.Conv2D(3, 3, name="mine"),
 ):
-    model = keras.Sequential([layers.Input((8, 8, 2)), layer, layers.Flatten(), layers.Dense(1)])
+    sequence = [layers.Reshape((4, 8))] if isinstance(layer, layers.SimpleRNN) else []
+    model = keras.Sequential([inputs, *sequence, layer, layers.Flatten(), layers.Dense(1)])
     try:
         tfmat.ParallelSteps(model, "adam", "mse", backend).train(features, labels)
         print(type(layer).__name__, "TRAINED")
     except tfmat.errors.InputError as error:
         print(error)
 
-model = keras.Sequential([layers.Input((8, 8, 2)), layers.RandomFlip(name="mine"), layers.Flatten(), layers.Dense(1)])
+model = keras.Sequential([inputs, layers.RandomFlip(name="mine"), layers.Flatten(), layers.Dense(1)])
 try:
     trainer = tfmat.Trainer(model, backend=backend, quiet=True)
     trainer.fit(features, labels, global_batch_size=2, train_for="4steps")
@@ -58,7 +60,7 @@ except tfmat.errors.InputError as error:
 
 def test_a_layer_without_a_form_on_a_mesh_is_named_in_one_line(programs):
     printed = programs.python("-c", REFUSALS)
-    flip, depthwise, lstm, local, trained, by_trainer = printed.splitlines()
+    flip, depthwise, recurrent, local, trained, by_trainer = printed.splitlines()
     assert by_trainer == flip  # its many steps a call are refused as the one step is
     for line, kind, operation, instead in (
         (flip, "RandomFlip", "ReverseV2", "change the examples before training"),
@@ -66,7 +68,7 @@ def test_a_layer_without_a_form_on_a_mesh_is_named_in_one_line(programs):
     ):
         assert line.startswith(f"layer 'mine' ({kind}) does not run on a mesh: ")
         assert f"DTensor has no rule for {operation}; {instead}" in line
-    assert "does not run on a mesh: DTensor has no rule for " in lstm
+    assert "does not run on a mesh: DTensor has no rule for " in recurrent
     assert local.startswith("local batch normalization does not work")
     assert trained == "Conv2D TRAINED"
 

@@ -14,7 +14,7 @@ from tfmat_tests.training.profile_rank import CALL
 
 MODULE = "tfmat_tests.training.profile_rank"
 # Long beside what else a busy machine does in a step, which the test would take for a part of it.
-DELAY, STEPS = 0.4, 20
+DELAY, STEPS = 0.4, 15
 POINTS = 0.05  # of a step's time
 UNDISTURBED = (
     {"name": "without", "profile": False, "steps": 100},
