@@ -2,7 +2,9 @@
 
 import hashlib
 import sys
+import types
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,7 +162,7 @@ def test_an_epoch_is_ordered_a_window_at_a_time() -> None:
     """NumPy goes through the examples: a loop over them in Python would execute a line for each."""
     order, lines = ExampleOrder(100_000, seed=0, shard_size=16_384, window=8_192), 0
 
-    def count(frame: object, event: str, argument: object) -> Callable[..., object]:
+    def count(frame: types.FrameType, event: str, argument: Any) -> Callable[..., Any]:
         nonlocal lines
         lines += 1
         return count

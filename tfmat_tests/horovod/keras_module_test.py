@@ -52,7 +52,7 @@ class Ranks:
             )
 
     def of(self, check):
-        """What each rank says of it: nothing where all is well."""
+        """Each rank's failure, which is empty where all is well."""
         deadline = time.monotonic() + PATIENCE
         while True:
             ended = self.process.poll() is not None
