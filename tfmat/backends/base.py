@@ -89,6 +89,10 @@ class Collectives:
     divides: bool = False
     most_bytes: float | None = None
     bytes: float = 0.0
+    started = False
+    # What a backend of these processes is called, and why XLA compiles no step with sums of theirs.
+    title = ""
+    without_xla = ""
     # Errors that all processes raise at the same step: each ends by itself, and rank 0 says why.
     alike: ClassVar[tuple[type[BaseException], ...]] = (Interrupted, DivergedError)
 
@@ -140,6 +144,16 @@ class Collectives:
 
     def check_build(self, jit_compile: bool) -> None:
         """InputError where a step cannot be built that sums by these; before it is."""
+        if self.title and not self.started:
+            name = self.title.lower()
+            raise InputError(
+                f"the {self.title} backend is not started, so that each process would train for itself; use it in a "
+                f"with block: with make_backend('{name}') as backend:"
+            )
+        if self.without_xla and jit_compile:
+            raise InputError(
+                f"jit_compile is not for several workers: {self.without_xla}; leave it out"
+            )
 
     def broadcast(self, value: Any) -> Any:
         """Rank 0's `value` (see `tfmat.launch.watchdog.pack`) on every rank; named tuples come as plain ones."""

@@ -381,91 +381,6 @@ def steps_a_call() -> int:
     return int(text)
 
 
-class MeshSteps:
-    """Runs the steps of a block one after the other.
-
-    Args:
-      steps: by kind.
-      tensors: of the mesh.
-      batch_spec: layout of one batch's rows.
-      num_sums: of a step.
-      capacity: most steps of a call; 1 for no loop.
-      largest: of all processes' numbers; each calls it at the same place.
-    """
-
-    def __init__(
-        self,
-        steps: Mapping[str, MeshStep],
-        tensors: MeshTensors,
-        batch_spec: Spec,
-        num_sums: int,
-        capacity: int,
-        largest: Callable[[int], int],
-    ):
-        self._tensors, self._batch_spec, self._capacity = tensors, batch_spec, capacity
-        self._largest = largest
-        self._usable: dict[Any, bool] = {}  # which loops TensorFlow took
-        self._single = {kind: tf.function(step, autograph=False) for kind, step in steps.items()}
-        self._loops = {kind: _each_batch(step, capacity, num_sums) for kind, step in steps.items()}
-
-    def run(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
-        """Does as `Backend.train`, with data on the mesh and a batch that its axis divides."""
-        indices, _, num_examples = block
-        # A step without examples would end the loop's block.
-        long = min(len(indices), self._capacity) > 1 and num_examples.all()
-        loop = long and self._has_loop(kind, data, block)
-        return (self._run_loop if loop else self._run_each)(kind, data, *block)
-
-    def _has_loop(self, kind: str, data: Any, block: tuple[np.ndarray, ...]) -> bool:
-        """Compiles it by a call of no steps, in which nobody waits for others. Refused on one process, none runs it."""
-        key = (kind, block[0].shape[1], *(tuple(each.shape) for each in tf.nest.flatten(data)))
-        if key not in self._usable:
-            refused = 0
-            try:
-                host(self._call_loop(kind, data, *(array[:0] for array in block)))
-            except tf.errors.InvalidArgumentError as error:
-                if _NAME_IS_TAKEN not in str(error):
-                    raise
-                refused = 1
-            self._usable[key] = not self._largest(refused)
-        return self._usable[key]
-
-    def _run_each(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
-        """One call per step; all are under way before the first result is waited for."""
-        pack, spec = self._tensors.pack, self._batch_spec
-        calls = [
-            self._single[kind](
-                data, pack(rows, spec), pack(row_weights, spec), pack(np.asarray(count), ())
-            )
-            for rows, row_weights, count in zip(*block, strict=True)
-        ]
-        return np.stack([host(sums) for sums in calls])
-
-    def _run_loop(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
-        """Many steps per call; all calls are under way before the first result is waited for."""
-        length = self._capacity
-        parts = [
-            [array[first : first + length] for array in block]
-            for first in range(0, len(block[0]), length)
-        ]
-        calls = [(self._call_loop(kind, data, *part), len(part[0])) for part in parts]
-        return np.concatenate([host(sums)[:count] for sums, count in calls])
-
-    def _call_loop(self, kind: str, data: Any, *block: np.ndarray) -> Any:
-        """A short block is filled up with steps that are not run, so that one graph does for all."""
-        spec = (None, *self._batch_spec)
-        indices, weights, num_examples = (
-            np.pad(array, [(0, self._capacity - len(array))] + [(0, 0)] * (array.ndim - 1))
-            for array in block
-        )
-        return self._loops[kind](
-            data,
-            self._tensors.pack(indices, spec),
-            self._tensors.pack(weights, spec),
-            self._tensors.pack(num_examples, (None,)),
-        )
-
-
 def _each_batch(step: MeshStep, capacity: int, num_sums: int) -> Callable[..., Any]:
     """`step` for one batch of a block after the other.
 
@@ -631,14 +546,14 @@ class DTensorBackend(Backend):
             add_to(self._step, self)
         self._predict_step = tf.function(self._predict, autograph=False)
         self._coupling_step: Step | None = Step(model, optimizer, loss, metrics, auxiliary_loss)
-        self._steps = MeshSteps(
-            {"train": self._train_step, "evaluate": self._evaluate_step},
-            self._tensors,
-            self._batch_spec(1),
-            num_sums=self._step.num_sums,
-            capacity=steps_a_call(),
-            largest=self.collectives.maximum,
-        )
+        self._capacity = steps_a_call()
+        self._usable: dict[Any, bool] = {}  # which loops TensorFlow took
+        steps = {"train": self._train_step, "evaluate": self._evaluate_step}
+        self._single = {kind: tf.function(step, autograph=False) for kind, step in steps.items()}
+        self._loops = {
+            kind: _each_batch(step, self._capacity, self._step.num_sums)
+            for kind, step in steps.items()
+        }
 
     def place(self, data: Any) -> Any:
         """See Backend.place: whole on every device; virtual devices of a CPU share one copy."""
@@ -730,18 +645,68 @@ class DTensorBackend(Backend):
         processes = self.collectives.gather(held)
         return {part: [count for other in processes for count in other[part]] for part in held}
 
+    # Blocks of steps: many in one call of a graph, by a loop in the graph, or one call each.
+
     def _run(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
         """A batch that does not divide over the batch axis is filled up with examples of weight zero."""
         indices, weights, num_examples = block
         padding = ((0, 0), (0, self._missing(indices.shape[1])))
+        block = np.pad(indices, padding), np.pad(weights, padding), num_examples.astype(np.float32)
         with self._refusals_told(), self.collectives.losses_told():
-            return self._steps.run(
-                kind,
-                self.place(data),
-                np.pad(indices, padding),
-                np.pad(weights, padding),
-                num_examples.astype(np.float32),
+            data = self.place(data)
+            # A step without examples would end the loop's block.
+            long = min(len(indices), self._capacity) > 1 and num_examples.all()
+            loop = long and self._has_loop(kind, data, block)
+            return (self._run_loop if loop else self._run_each)(kind, data, *block)
+
+    def _has_loop(self, kind: str, data: Any, block: tuple[np.ndarray, ...]) -> bool:
+        """Compiles it by a call of no steps, in which nobody waits for others. Refused on one process, none runs it."""
+        key = (kind, block[0].shape[1], *(tuple(each.shape) for each in tf.nest.flatten(data)))
+        if key not in self._usable:
+            refused = 0
+            try:
+                host(self._call_loop(kind, data, *(array[:0] for array in block)))
+            except tf.errors.InvalidArgumentError as error:
+                if _NAME_IS_TAKEN not in str(error):
+                    raise
+                refused = 1
+            self._usable[key] = not self.collectives.maximum(refused)
+        return self._usable[key]
+
+    def _run_each(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
+        """One call per step; all are under way before the first result is waited for."""
+        pack, spec = self._tensors.pack, self._batch_spec(1)
+        calls = [
+            self._single[kind](
+                data, pack(rows, spec), pack(row_weights, spec), pack(np.asarray(count), ())
             )
+            for rows, row_weights, count in zip(*block, strict=True)
+        ]
+        return np.stack([host(sums) for sums in calls])
+
+    def _run_loop(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
+        """Many steps per call; all calls are under way before the first result is waited for."""
+        length = self._capacity
+        parts = [
+            [array[first : first + length] for array in block]
+            for first in range(0, len(block[0]), length)
+        ]
+        calls = [(self._call_loop(kind, data, *part), len(part[0])) for part in parts]
+        return np.concatenate([host(sums)[:count] for sums, count in calls])
+
+    def _call_loop(self, kind: str, data: Any, *block: np.ndarray) -> Any:
+        """A short block is filled up with steps that are not run, so that one graph does for all."""
+        spec = (None, *self._batch_spec(1))
+        indices, weights, num_examples = (
+            np.pad(array, [(0, self._capacity - len(array))] + [(0, 0)] * (array.ndim - 1))
+            for array in block
+        )
+        return self._loops[kind](
+            data,
+            self._tensors.pack(indices, spec),
+            self._tensors.pack(weights, spec),
+            self._tensors.pack(num_examples, (None,)),
+        )
 
     def _train_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
         batch = Batch.gather(data, rows, weights, num_examples)

@@ -35,6 +35,8 @@ class HorovodCollectives(Collectives):
 
     # Horovod itself ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*Collectives.alike, WorkerLostError)
+    title = "Horovod"
+    without_xla = "Horovod's XLA operation is not built"
 
     def __init__(self, processes: Processes, folder: str, settings: Settings):
         options = settings.parallel
@@ -42,7 +44,6 @@ class HorovodCollectives(Collectives):
         self._hierarchical = options.reduction == "hierarchical"
         self._patient = options.overlap_meetings
         self._by_nodes: MpiSums | None = None
-        self.started = False
         self._names: Iterator[str] = iter(())
         self._group: Any = None
 
@@ -75,17 +76,6 @@ class HorovodCollectives(Collectives):
                 "or leave it at flat"
             )
         return MpiSums(mpi, world.Dup(), self.gather(platform.node()), self._patient)
-
-    def check_build(self, jit_compile: bool) -> None:
-        if not self.started:
-            raise InputError(
-                "the Horovod backend is not started, so that each process would train for itself; use it in a with "
-                "block: with make_backend('horovod') as backend:"
-            )
-        if jit_compile:
-            raise InputError(
-                "jit_compile is not for several workers: Horovod's XLA operation is not built; leave it out"
-            )
 
     def broadcast(self, value: Any) -> Any:
         return self.horovod.broadcast_object(value, 0, name="decision")

@@ -274,12 +274,13 @@ class MpiCollectives(Collectives):
 
     # MPI ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*Collectives.alike, WorkerLostError)
+    title = "MPI"
+    without_xla = "XLA cannot call MPI"
 
     def __init__(self, processes: Processes, folder: str, settings: Settings):
         options = settings.parallel
         self.processes, self._patient = processes, options.overlap_meetings
         self._hierarchical = options.reduction == "hierarchical"
-        self.started = False
 
     def start(self) -> None:
         self.started = True
@@ -292,17 +293,6 @@ class MpiCollectives(Collectives):
         self.watch_others(processes)
         nodes = self.gather(platform.node()) if self._hierarchical else None
         self._sums = MpiSums(self._mpi, self._world, nodes, self._patient)
-
-    def check_build(self, jit_compile: bool) -> None:
-        if not self.started:
-            raise InputError(
-                "the MPI backend is not started, so that each process would train for itself; use it in a with block: "
-                "with make_backend('mpi') as backend:"
-            )
-        if jit_compile:
-            raise InputError(
-                "jit_compile is not for several workers: XLA cannot call MPI; leave it out"
-            )
 
     def broadcast(self, value: Any) -> Any:
         return self._world.bcast(value, 0)

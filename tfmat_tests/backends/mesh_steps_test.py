@@ -38,7 +38,7 @@ def sums():
         yield repr(float(steps(data, *block).sum()))
 
 said = " ".join(sums())
-sys.stdout.write(f"{said} {sum(backend._steps._usable.values())}/{len(backend._steps._usable)}\\n")
+sys.stdout.write(f"{said} {sum(backend._usable.values())}/{len(backend._usable)}\\n")
 """
 
 
