@@ -21,7 +21,7 @@ from tfmat.backends.layouts import slot_owners
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_error
-from tfmat.optimizers.functional import copy_of
+from tfmat.optimizers.functional import ELEMENTWISE, copy_of, original_class
 
 # --------------------------------------------------------------------------------------------------
 # Tensors in a temporary file that is mapped into memory, of which parts come and go.
@@ -149,10 +149,6 @@ class SlotOnDisk:
 # Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857, moves optimizer state between memory and disk likewise.
 
 
-# Optimizers whose steps look at each number by itself; steps of all others are computed for whole tensors.
-_ELEMENTWISE = frozenset(
-    ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lion")
-)
 _OFFLOAD = "offload=slots"
 
 
@@ -227,7 +223,7 @@ class OptimizerOnDisk:
         """An optimizer of blocks: each is a variable to it, and one of each length of a weight is enough."""
         self._cuts: list[list[tuple[int, int]]] = []
         self._proxies: list[dict[int, keras.Variable]] = []
-        whole = type(self._optimizer).__name__ not in _ELEMENTWISE
+        whole = original_class(self._optimizer) not in ELEMENTWISE
         for weight in self._weights:
             size = math.prod(weight.shape)
             count = 1 if whole else -(-size // BLOCK)

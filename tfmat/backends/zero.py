@@ -30,20 +30,16 @@ from tfmat.backends.registry import EXCHANGES
 from tfmat.backends.step import Step
 from tfmat.config import BATCH, Settings
 from tfmat.errors import InputError
-from tfmat.optimizers.functional import LAMB, LARC, LARS, NovoGrad, exclude_alike
-
-_ELEMENTWISE = (
-    keras.optimizers.SGD,
-    keras.optimizers.Adam,
-    keras.optimizers.AdamW,
-    keras.optimizers.Nadam,
-    keras.optimizers.Adamax,
-    keras.optimizers.RMSprop,
-    keras.optimizers.Adagrad,
-    keras.optimizers.Adadelta,
-    keras.optimizers.Ftrl,
-    keras.optimizers.Lion,
+from tfmat.optimizers.functional import (
+    ELEMENTWISE,
+    LAMB,
+    LARC,
+    LARS,
+    NovoGrad,
+    exclude_alike,
+    original_class,
 )
+
 _BY_NORMS = (LARS, LARC, LAMB, NovoGrad)  # of whole weights, which they sum from parts
 
 
@@ -191,10 +187,9 @@ class _Part(keras.Variable):
 
 def _check(variables: Sequence[keras.Variable], optimizer: keras.optimizers.Optimizer) -> None:
     """InputError where the step of a part of a weight would not be the part of the weight's step."""
-    names = [each.__name__ for each in (*_ELEMENTWISE, *_BY_NORMS)]
-    # The class from which the functional one is made: a subclass may do anything.
-    original = type(optimizer).__bases__[0]
-    if original not in (*_ELEMENTWISE, *_BY_NORMS):
+    names = [each.__name__ for each in (*ELEMENTWISE, *_BY_NORMS)]
+    original = original_class(optimizer)
+    if original not in (*ELEMENTWISE, *_BY_NORMS):
         raise InputError(
             f"{original.__name__} does not work with zero_stage over processes, whose parts of a weight it may not "
             f"treat as the whole; use one of {', '.join(names)}, or zero_stage=0"

@@ -331,6 +331,26 @@ def make_functional(
     return functional
 
 
+# Optimizers of Keras's whose steps look at each number by itself.
+ELEMENTWISE = (
+    keras.optimizers.SGD,
+    keras.optimizers.Adam,
+    keras.optimizers.AdamW,
+    keras.optimizers.Nadam,
+    keras.optimizers.Adamax,
+    keras.optimizers.RMSprop,
+    keras.optimizers.Adagrad,
+    keras.optimizers.Adadelta,
+    keras.optimizers.Ftrl,
+    keras.optimizers.Lion,
+)
+
+
+def original_class(optimizer: keras.optimizers.Optimizer) -> type:
+    """The class from which a functional optimizer was made; its own subclasses may do anything."""
+    return type(optimizer).__bases__[0]
+
+
 def copy_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """A functional optimizer with the same settings, which is not built yet."""
     config = optimizer.get_config()
