@@ -581,11 +581,19 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
             "the exchanges of activations are an estimate here: DTensor chooses some layouts between layers itself"
         )
     collectives = collectives_of_step(plan, config.global_batch_size)
+    about = {"mesh": str(plan.mesh), "zero_stage": plan.zero_stage}
     if flag_values.json:
-        _print_layouts_as_json(plan, footprints, collectives, notices)
-    else:
-        _print_tables(plan, footprints, collectives, notices, config.global_batch_size)
-    return 0
+        return _print_as_json(about, footprints, collectives, notices)
+    devices = plan.mesh.num_devices
+    return _print_tables(
+        f"mesh {plan.mesh}, {devices} device{'s' if devices > 1 else ''}, zero_stage={plan.zero_stage}",
+        "on each device",
+        footprints,
+        collectives,
+        notices,
+        config.global_batch_size,
+        plan,
+    )
 
 
 def _show_stages(settings: "Settings", network: dict[str, Any], as_json: bool) -> int:
@@ -645,7 +653,6 @@ def _show_processes(
     from tfmat.backends.registry import check_config_for
     from tfmat.backends.zero import plan_processes
     from tfmat.config import BATCH
-    from tfmat.console import open_console
     from tfmat.launch.processes import find_processes
 
     options = settings.parallel
@@ -672,45 +679,27 @@ def _show_processes(
         notices.append("the slots are on the disk of each process, not in its memory")
     if settings.model.batch_normalization == "synchronized" and workers > 1:
         notices.append("the sums of batch normalisation over the processes are left out")
+    about = {"backend": backend, "processes": workers, "zero_stage": options.zero_stage}
     if as_json:
-        content = {
-            "backend": backend,
-            "processes": workers,
-            "zero_stage": options.zero_stage,
-            **_layouts_to_json(footprints, collectives, notices),
-        }
-        print(json.dumps(content, indent=2, ensure_ascii=False))
-        return 0
-    console = open_console(100)
-    console.print(
-        f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}, zero_stage={options.zero_stage}; "
-        "bytes in each process:",
-        markup=False,
-        soft_wrap=True,
+        return _print_as_json(about, footprints, collectives, notices)
+    return _print_tables(
+        f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}, zero_stage={options.zero_stage}",
+        "in each process",
+        footprints,
+        collectives,
+        notices,
+        settings.global_batch_size,
     )
-    _print_variables(console, footprints)
-    _print_exchanges(console, collectives, notices, settings.global_batch_size, "in each process")
-    return 0
 
 
-def _print_layouts_as_json(
-    plan: "Plan",
+def _print_as_json(
+    about: dict[str, Any],
     footprints: Sequence["Footprint"],
     collectives: Sequence["Collective"],
     notices: list[str],
-) -> None:
+) -> int:
     content = {
-        "mesh": str(plan.mesh),
-        "zero_stage": plan.zero_stage,
-        **_layouts_to_json(footprints, collectives, notices),
-    }
-    print(json.dumps(content, indent=2, ensure_ascii=False))
-
-
-def _layouts_to_json(
-    footprints: Sequence["Footprint"], collectives: Sequence["Collective"], notices: list[str]
-) -> dict[str, Any]:
-    return {
+        **about,
         "variables": [dataclasses.asdict(footprint) for footprint in footprints],
         "collectives": [
             {**dataclasses.asdict(collective), "sent_in_ring": collective.sent_in_ring}
@@ -718,35 +707,24 @@ def _layouts_to_json(
         ],
         "notices": notices,
     }
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+    return 0
 
 
 def _print_tables(
-    plan: "Plan",
+    title: str,
+    place: str,
     footprints: Sequence["Footprint"],
     collectives: Sequence["Collective"],
     notices: list[str],
     batch_size: int,
-) -> None:
+    plan: "Plan | None" = None,
+) -> int:
     from tfmat.console import open_console
 
     console = open_console(100)
-    devices = plan.mesh.num_devices
-    console.print(
-        f"mesh {plan.mesh}, {devices} device{'s' if devices > 1 else ''}, zero_stage={plan.zero_stage}; "
-        "bytes on each device:",
-        markup=False,
-    )
+    console.print(f"{title}; bytes {place}:", markup=False, soft_wrap=True)
     _print_variables(console, footprints, plan)
-    _print_exchanges(console, collectives, notices, batch_size, "on each device")
-
-
-def _print_exchanges(
-    console: "Console",
-    collectives: Sequence["Collective"],
-    notices: list[str],
-    batch_size: int,
-    place: str,
-) -> None:
     console.print(f"\nexchanges of one step of {batch_size} examples, bytes {place}:")
     if collectives:
         _print_collectives(console, collectives)
@@ -754,6 +732,7 @@ def _print_exchanges(
         console.print("  none")
     for notice in notices:
         console.print(f"note: {notice}", markup=False, soft_wrap=True)
+    return 0
 
 
 def _print_variables(
