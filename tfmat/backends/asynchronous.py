@@ -8,14 +8,14 @@ import math
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Metric, PerExample, StarCollectives
+from tfmat.backends.base import StarCollectives
 from tfmat.backends.exchange import Exchange, flatten, reduce_flat, unflatten
 from tfmat.backends.layouts import slot_owners
 from tfmat.backends.single import SingleBackend
@@ -454,13 +454,12 @@ class AsynchronousBackend(SingleBackend):
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        loss: PerExample,
-        metrics: Mapping[str, Metric],
+        *arguments: Any,
         **options: Any,
     ) -> None:
         if self.world_size > 1:
             check_whole_batch(model, "--backend=asynchronous")
-        super().build(model, optimizer, loss, metrics, **options)
+        super().build(model, optimizer, *arguments, **options)
         self._figures: list[Any] = []
         if self.world_size > 1:
             self._dtype = type_of_weights(model)

@@ -850,6 +850,7 @@ class PipelineBackend(SingleBackend):
         optimizer: keras.optimizers.Optimizer,
         *arguments: Any,
         bfloat16: Sequence[keras.layers.Layer] = (),
+        **options: Any,
     ) -> Step:
         """See SingleBackend._make_step: of this process's stage."""
         check_whole_batch(model, "micro_batches", self._micro_batches)
@@ -861,7 +862,8 @@ class PipelineBackend(SingleBackend):
         self._state = StageState(model, segment, slots, self.collectives, before)
         own = {id(layer) for layer in segment._flatten_layers()}
         half = [layer for layer in bfloat16 if id(layer) in own]
-        step = Step(segment, optimizer, *arguments, worker=here.replica, bfloat16=half)
+        options |= {"worker": here.replica, "bfloat16": half}
+        step = Step(segment, optimizer, *arguments, **options)
         step.whole_model, is_last = model, here.stage + 1 == here.num_stages
         step.gradients_follow = is_last and self.options.schedule == "1f1b"
         return step
@@ -910,16 +912,10 @@ class PipelineBackend(SingleBackend):
 
     def predict(self, features: Any) -> Any:
         """See Backend.predict; every process calls it, with the same features."""
-        if "predict" not in self._functions:
-            self._functions["predict"] = tf.function(
-                lambda features: self._predict_stage(features),
-                reduce_retracing=True,
-                autograph=False,
-            )
         with self.collectives.losses_told():
-            outputs = self._functions["predict"](features)
+            outputs = super().predict(features)
             is_last = self.place_in_mesh.stage + 1 == self.place_in_mesh.num_stages
-            mine = tf.nest.map_structure(lambda o: o.numpy(), outputs) if is_last else None
+            mine = outputs if is_last else None
             return self.collectives.gather(mine)[self.place_in_mesh.chain[-1]]
 
     def training_columns(self, global_batch_size: int) -> slice:
@@ -1003,7 +999,7 @@ class PipelineBackend(SingleBackend):
         sums = each_batch(step, lambda width: 1, data, indices, weights, num_examples)
         return self.collectives.sum([sums])[0]
 
-    def _predict_stage(self, features: Any) -> Any:
+    def _predict(self, features: Any) -> Any:
         self.collectives.begin_graph("predict")
         return self._stage_step.predicted(self._read(), features)
 

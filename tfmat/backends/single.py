@@ -7,7 +7,7 @@ the global batch, so unequal parts are right without further ado."""
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -18,8 +18,6 @@ from tfmat.backends.base import (
     Arrays,
     Backend,
     Collectives,
-    Metric,
-    PerExample,
     SavedArrays,
     StepTimes,
 )
@@ -86,12 +84,9 @@ class SingleBackend(Backend):
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        loss: PerExample,
-        metrics: Mapping[str, Metric],
-        *,
-        auxiliary_loss: PerExample | None = None,
+        *arguments: Any,
         jit_compile: bool = False,
-        bfloat16: Sequence[keras.layers.Layer] = (),
+        **options: Any,
     ) -> None:
         self.collectives.check_build(jit_compile)
         asked = {"jit_compile": jit_compile, "profile": self.timed_calls > 0}
@@ -100,8 +95,7 @@ class SingleBackend(Backend):
         self._model, self._coupled = model, None
         self._functions: dict[Any, Any] = {}
         self._num_calls = 0
-        arguments = model, optimizer, loss, metrics, auxiliary_loss
-        self._step = step = self._make_step(*arguments, bfloat16=bfloat16)
+        self._step = step = self._make_step(model, optimizer, *arguments, **options)
         self._add_extras(step)
         if not optimizer.built:
             optimizer.build(step.model.trainable_variables)
@@ -171,12 +165,13 @@ class SingleBackend(Backend):
     def predict(self, features: Any) -> Any:
         if "predict" not in self._functions:
             self._functions["predict"] = tf.function(
-                lambda features: self._step.predict(self._read(), features),
-                reduce_retracing=True,
-                autograph=False,
+                self._predict, reduce_retracing=True, autograph=False
             )
         outputs = self._functions["predict"](features)
         return tf.nest.map_structure(lambda output: output.numpy(), outputs)
+
+    def _predict(self, features: Any) -> Any:
+        return self._step.predict(self._read(), features)
 
     def columns(self, global_batch_size: int) -> slice:
         return part_of_batch(global_batch_size, self.replica, self.world_size)
