@@ -20,18 +20,20 @@ from typing import Any
 import numpy as np
 from absl.flags import FlagValues
 
-import tfmat
 from tfmat.cli.flags import command, known_parameters
 from tfmat.cli.serving import PAGE_FLAGS, asked_here, open_place
 from tfmat.errors import InputError, Interrupted, TfmatError
 from tfmat.files import write_json
-from tfmat.identification.answer import Identification, Value
+from tfmat.identification.answer import Effort, Identification, Value, identify, pool
+from tfmat.identification.api import options_by_kind
 from tfmat.identification.least_squares import EVIDENCE
+from tfmat.identification.networks import law_alone
 from tfmat.identification.ranking import KINDS, Kind, kind_of_files, rank
 from tfmat.identification.results import Ranked
 from tfmat.materials.cards import SOLVERS
 from tfmat.materials.registry import LAWS
 from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.files import records_of_files
 from tfmat.records.reading import ReadingOptions
 from tfmat.records.record import MeasuredTest
 from tfmat.records.tables import UNITS, read_tables
@@ -185,8 +187,11 @@ class Work:
     ) -> list[Identification]:
         names = {parameter.name for parameter in LAWS[law]().parameters}
         fixed = {name: value for name, value in self.known.items() if name in names}
-        found: list[Identification] = tfmat.identify(str(path), law=law, fixed=fixed, **options)
-        return found
+        source, (_, reading, cleaning) = law_alone(law), options_by_kind(options)
+        records = records_of_files(path, source.target, source.law, reading, cleaning)
+        # Among several laws the ranking says which one fits better.
+        effort: Effort = "alone" if len(self.laws) > 1 else "compared"
+        return identify(source, records, fixed=fixed, effort=effort)
 
     def take(self, file: str, law: str, found: list[Identification] | str) -> None:
         """Notes the answers for a file, or why there are none."""
@@ -662,7 +667,7 @@ class Page:
             return
         ui.label(f"{_title(answers[0])}, the best law for all curves together").classes("text-lg")
         try:
-            pooled = tfmat.pool(answers)
+            pooled = pool(answers)
         except InputError as error:
             pooled = []
             ui.label(str(error)).classes("text-amber-800 text-sm")
@@ -791,13 +796,13 @@ class Page:
         self.work.errors.clear()
         jobs = self.work.jobs()
         drawn = 0.0
-        for done, (file, law, identify) in enumerate(jobs):
+        for done, (file, law, job) in enumerate(jobs):
             self.progress = (done, len(jobs))
             self.state.refresh()
             async with _turn:
                 if self.round != mine:
                     return
-                found = await run.io_bound(_found_or_why, identify)
+                found = await run.io_bound(_found_or_why, job)
             if self.round != mine or found is None:
                 return
             self.work.take(file, law, found)
@@ -825,9 +830,9 @@ def _row_of(name: str, value: Value) -> dict[str, str]:
     }
 
 
-def _found_or_why(identify: Callable[[], list[Identification]]) -> list[Identification] | str:
+def _found_or_why(job: Callable[[], list[Identification]]) -> list[Identification] | str:
     try:
-        return identify()
+        return job()
     except TfmatError as error:
         return str(error)
     except Exception as error:

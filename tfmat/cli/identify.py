@@ -168,7 +168,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     }
     given["samples"] = flag_values.samples or 0
     asked = Asked(**given, fixed=known_parameters(flag_values.fix))
-    unread: dict[str, list[InputError]] = {}
+    unread: list[tuple[list[MeasuredRecord], list[InputError]]] = []
 
     def read(source: "Sidecar") -> "list[MeasuredRecord]":
         found, errors = read_records(
@@ -176,7 +176,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
         )
         if not found or (errors and not flag_values.skip_bad_files):
             raise UnreadableError(errors)
-        unread[source.law.name if source.law else ""] = errors
+        unread.append((found, errors))
         return found
 
     chosen = None
@@ -191,7 +191,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     except UnreadableError as error:
         say_unread(error.errors)
         return error.exit_status
-    say_unread(unread[sidecar.law.name if sidecar.law else ""])
+    say_unread(next(errors for found, errors in unread if found is curves))
     if (flag_values.pool or flag_values.pool_by) and len(curves) < 2:
         hint = (
             "; each material of a table of tests is a specimen" if takes_tests(sidecar.law) else ""

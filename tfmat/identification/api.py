@@ -476,7 +476,7 @@ def identify(curves: Any, stress: ArrayLike | None = None, **options: Unpack[Opt
       InputError: a file or array that is no curve (all bad files at once), an option that is not known, or samples that
         neither a network nor a law can give.
     """
-    asked, reading, cleaning = _options(options, arrays=stress is not None)
+    asked, reading, cleaning = options_by_kind(options, arrays=stress is not None)
     if (asked.predict or asked.candidate) and not asked.next_test:
         raise InputError("predict and candidate are of next_test=True; give that too")
 
@@ -526,8 +526,8 @@ def _kind(curves: Any, stress: Any, reading: ReadingOptions, cleaning: CleaningO
     return kinds.pop() if kinds else TENSION
 
 
-def _options(
-    options: Mapping[str, Any], arrays: bool
+def options_by_kind(
+    options: Mapping[str, Any], arrays: bool = False
 ) -> tuple[Asked, ReadingOptions, CleaningOptions]:
     """All kinds of options from keywords; InputError for one that none has, or that says nothing of arrays."""
     kinds = (Asked, ReadingOptions, CleaningOptions)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,9 @@ from tfmat.records.cleaning import (
     take_first_loading,
     wanted_measures,
 )
-from tfmat.records.files import named_tests, refusal
+from tfmat.records.files import named_tests, refusal, takes_tests
 from tfmat.records.plausibility import is_rubber
-from tfmat.records.programmes import CONCRETE, METAL, PROGRAMMES
+from tfmat.records.programmes import CONCRETE, METAL, PROGRAMMES, expectation_of
 from tfmat.records.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.records.record import MeasuredRecord, MeasuredTest
 from tfmat.records.tables import Frame, find_files
@@ -295,6 +295,16 @@ class Chosen:
     not_needed: tuple[str, ...]
 
 
+def _read_as(source: Sidecar) -> Hashable:
+    """All that a record's reading and cleaning knows of a law; the law's name where that is the law itself."""
+    law = source.law
+    assert law is not None
+    expectation = None if takes_tests(law) else expectation_of(law)
+    if expectation is None:
+        return law.name
+    return dataclasses.replace(source.target, law=None), law.compression, expectation
+
+
 def choose_law(
     kind: Kind,
     read: Callable[[Sidecar], list[MeasuredRecord]],
@@ -308,7 +318,7 @@ def choose_law(
     none is clearly better.
 
     Args:
-      read: gives the records for a law; each converts and cleans them by its own measures.
+      read: gives the records for a law; it is called once for laws that read and clean them alike.
       fixed: parameters that are known; each law takes those that it has.
       progress: called with (done, total) after each fit.
 
@@ -328,9 +338,12 @@ def choose_law(
             )
     records: dict[str, list[MeasuredRecord]] = {}
     errors: list[InputError] = []
+    alike: dict[Hashable, list[str]] = {}
     for law, source in sources.items():
+        alike.setdefault(_read_as(source), []).append(law)
+    for laws in alike.values():
         try:
-            records[law] = read(source)
+            records |= dict.fromkeys(laws, read(sources[laws[0]]))
         except InputError as error:
             errors.append(error)
     # Evidence is compared on the same records: a law that some of them refuse is left out.

@@ -8,11 +8,12 @@ import pytest
 import tfmat
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.identification.ranking import KINDS, kind_of_files
+from tfmat.identification.networks import law_alone
+from tfmat.identification.ranking import KINDS, choose_law, kind_of_files
 from tfmat.materials import find_law
 from tfmat.materials.registry import LAWS
 from tfmat.records.cleaning import CleaningOptions
-from tfmat.records.files import write_example_curve, write_example_tests
+from tfmat.records.files import records_of_files, write_example_curve, write_example_tests
 from tfmat.records.reading import ReadingOptions
 from tfmat.records.simulation import CurveSettings
 
@@ -62,6 +63,25 @@ def test_compression_of_concrete_is_told_by_its_signs(tmp_path):
         path = tmp_path / f"{name}.csv"
         path.write_text("strain [-],stress [MPa]\n" + rows)
         assert law in kind(path).laws
+
+
+@pytest.mark.parametrize(("law", "times"), [("voce", 1), ("hahn_tsai", 2)])
+def test_records_are_read_once_for_laws_that_read_them_alike(law, times, tmp_path):
+    """Hahn and Tsai's law has a strength at which curves break off, and the other laws of a ply have none."""
+    file = write_example_curve(find_law(law), tmp_path / "a.csv", seed=3)
+    found, calls = kind(file), []
+
+    def read(source):
+        calls.append(source.law.name)
+        target, options = source.target, (ReadingOptions(), CleaningOptions())
+        return records_of_files(str(file), target, source.law, *options)
+
+    chosen = choose_law(found, read)
+    assert len(calls) == times
+    (given,), (own,) = chosen.records, read(law_alone(chosen.law))
+    assert np.array_equal(given.curve.strain, own.curve.strain)
+    assert np.array_equal(given.curve.stress_mpa, own.curve.stress_mpa)
+    assert (given.steps, given.warnings) == (own.steps, own.warnings)
 
 
 def test_relaxation_may_be_a_metal_s_or_a_polymer_s(tmp_path):
