@@ -7,7 +7,7 @@ import itertools
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -30,7 +30,7 @@ from tfmat.report.figures import (
     worker_axis,
 )
 from tfmat.report.run_files import read_metrics
-from tfmat.training.run_folder import ENDED
+from tfmat.training.run_folder import ENDED, RunFolder
 from tfmat.workflow.job import curves_to_train
 
 if TYPE_CHECKING:
@@ -141,33 +141,28 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
 
 def state_of(path: pathlib.Path) -> str:
     """The run's state; empty where there is none."""
-    status = path / "status.json"
-    return str(read_json(status)["state"]) if status.exists() else ""
+    return str(RunFolder(path).status().get("state", ""))
 
 
 # --------------------------------------------------------------------------------------------------
 # The pictures of range test and sweep.
 
 
-def range_figure(
-    tests: Mapping[int, pd.DataFrame], marks: Mapping[int, Mapping[str, float]]
-) -> Figure:
+def range_figure(tables: Sequence[pd.DataFrame], tests: "Sequence[RangeTest]") -> Figure:
     """Smoothed loss over learning rate, a line a batch, the suggested rate marked.
 
     Args:
-      tests: batch -> table with columns `learning_rate`, `smoothed_loss`.
-      marks: batch -> `suggested`, a rate.
+      tables: with columns `learning_rate`, `smoothed_loss`.
+      tests: what each shows.
     """
     figure = new_figure(7.0, 4.2)
     panel = figure.subplots()
     colors = _colors(len(tests))
-    lowest = min(float(table.smoothed_loss.min()) for table in tests.values())
-    start = max(float(table.smoothed_loss.iloc[0]) for table in tests.values())
-    for (batch, table), color in zip(sorted(tests.items()), colors, strict=True):
-        panel.plot(
-            table.learning_rate, table.smoothed_loss, lw=1.6, color=color, label=f"batch {batch}"
-        )
-        rate = marks[batch]["suggested"]
+    lowest = min(float(table.smoothed_loss.min()) for table in tables)
+    start = max(float(table.smoothed_loss.iloc[0]) for table in tables)
+    for table, test, color in zip(tables, tests, colors, strict=True):
+        label, rate = f"batch {test.batch}", test.suggested
+        panel.plot(table.learning_rate, table.smoothed_loss, lw=1.6, color=color, label=label)
         at = float(np.interp(np.log(rate), np.log(table.learning_rate), table.smoothed_loss))
         panel.plot([rate], [at], "o", ms=7, mfc="none", mec=color, mew=1.6)
     panel.set_ylim(0.8 * lowest, 2.0 * start)
@@ -365,6 +360,20 @@ class RangeTest:
     open_end: str = ""
 
 
+class RangeSettings(Struct, frozen=True):
+    """The settings of a test but for its batch, as they lie beside its table.
+
+    Attributes:
+      low, high: rates at the first and the last step.
+      config: of a run, see `Config.to_dict`.
+    """
+
+    low: float
+    high: float
+    steps: int
+    config: dict[str, Any]
+
+
 def smooth(losses: Sequence[float], factor: float = 0.95) -> np.ndarray:
     """Exponential moving average, without the pull of its start towards 0: [steps]."""
     average, found = 0.0, []
@@ -418,8 +427,8 @@ def lr_range(
         raise InputError(f"--steps={steps} is too few; give 20 or more")
     dataset = prepare_data(config, data_dir, max(batches))
     folder = make_folder(workdir)
-    settings = {"low": low, "high": high, "steps": steps, "config": config.to_dict()}
-    tables, found = {}, []
+    settings = RangeSettings(low, high, steps, config.to_dict())
+    tables, found = [], []
 
     @functools.cache
     def seen() -> np.ndarray:
@@ -435,23 +444,21 @@ def lr_range(
         if table is None:
             report = part_of(progress, i, len(set(batches)), steps)
             changed = with_keys(config, global_batch_size=batch)
-            table = _test(changed, dataset, seen(), workdir, low, high, steps, report)
+            table = _test(changed, dataset, seen(), workdir, settings, report)
             write_text(path, spreadsheet_text(table))
             write_json(path.with_suffix(".json"), settings)
-        tables[batch] = table
+        tables.append(table)
         found.append(read_rates(batch, table))
     write_json(folder / "lr_range.json", [dataclasses.asdict(test) for test in found])
-    marks = {test.batch: dataclasses.asdict(test) for test in found}
-    save_png_and_svg(range_figure(tables, marks), folder / "lr_range")
+    save_png_and_svg(range_figure(tables, found), folder / "lr_range")
     return found
 
 
-def _finished(path: pathlib.Path, settings: dict[str, Any]) -> pd.DataFrame | None:
+def _finished(path: pathlib.Path, settings: RangeSettings) -> pd.DataFrame | None:
     beside = path.with_suffix(".json")
     if not (path.exists() and beside.exists()):
         return None
-    same = read_json(beside) == as_json(settings)
-    return pd.read_csv(path) if same else None
+    return pd.read_csv(path) if read_json(beside) == as_json(structs.asdict(settings)) else None
 
 
 def part_of(progress: Progress | None, i: int, parts: int, size: int) -> Progress | None:
@@ -466,9 +473,7 @@ def _test(
     dataset: "PackedDataset",
     features: np.ndarray,
     workdir: str,
-    low: float,
-    high: float,
-    steps: int,
+    asked: RangeSettings,
     progress: Progress | None,
 ) -> pd.DataFrame:
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test; `features` of all training curves."""
@@ -494,6 +499,7 @@ def _test(
     )
     whole = build_for(config, dataset)
     losses, (_, model) = losses_and_metrics(config, dataset, whole), parted(whole)
+    low, high, steps = asked.low, asked.high, asked.steps
     rise = ExponentialRise(low, high, steps)
     optimizer = build_optimizer(settings.optimizer, rise)
     bfloat16 = choose_for(backend, config.precision, model, config.global_batch_size)

@@ -204,27 +204,33 @@ class Description(Struct, kw_only=True):
     curves: Curves | None = None
 
 
-class Git(Struct):
+class Git(Struct, frozen=True):
     """The program's revision."""
 
     revision: str | None = None
     changed: bool = False
 
 
-class Machine(Struct):
+class Machine(Struct, frozen=True):
     """The machine of a session."""
 
+    name: str = "–"
+    system: str = "–"
+    processor: str = "–"
+    usable_processors: int | str = "–"
+    memory_gib: int | float | str = "–"
     gpus: list[str] | None = None
 
 
-class Session(Struct, kw_only=True):
-    """One start of a run."""
+class Session(Struct, kw_only=True, frozen=True):
+    """One start of a run, or of a study, as `tfmat.launch.machine.describe_session` tells it."""
 
-    started: str = ""
-    command: str = ""
+    started: str = "–"
+    command: str = "–"
     versions: dict[str, Any] | None = None
     git: Git | None = None
-    machine: Machine | None = None
+    machine: Machine = Machine()
+    onednn: bool | None = None
 
 
 class Provenance(Struct):
@@ -371,7 +377,7 @@ class RunFiles:
     model: Description | None
     evaluation: Evaluation | None
     metrics: list[MetricsLine]
-    sessions: list[dict[str, Any]]
+    sessions: list[Session]
     answers: ScoredAnswers | None
     example: Answer | None
     example_picture: CurvePicture | TestsPicture | None
@@ -413,7 +419,7 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
         model=files.read("model.json", Description),
         evaluation=files.read("evaluation.json", Evaluation, _with_reference),
         metrics=msgspec.convert(lines, list[MetricsLine]),
-        sessions=read_json(folder / "provenance.json").get("sessions", []) if provenance else [],
+        sessions=provenance.sessions if provenance else [],
         answers=read_answers(folder),
         example=examples[0],
         example_picture=_picture(files),

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -46,6 +46,7 @@ from tfmat.launch.mpirun import (
 )
 from tfmat.launch.processes import Processes
 from tfmat.launch.slurm import ENDED, Site, SlurmJob, cancel, job_script, job_states, submit
+from tfmat.report.run_files import Session as Start
 from tfmat.scaling.study import (
     COLLECTIVES,
     EXCHANGING,
@@ -478,11 +479,11 @@ class Machine:
         return -(-variant.workers // self.nodes_of(variant)) > self.workers_per_node
 
 
-def local_machine(session: dict[str, Any], matrix: Matrix, hosts: tuple[Host, ...] = ()) -> Machine:
+def local_machine(session: Start, matrix: Matrix, hosts: tuple[Host, ...] = ()) -> Machine:
     """This machine, or several like it; what sums there is not known yet.
 
     Args:
-      session: of `tfmat.launch.machine.describe_session`.
+      session: says what it is.
       matrix: says what a worker gets of it, and may name it.
       hosts: machines over which launches go, each with as many workers; none for this one alone.
 
@@ -494,8 +495,8 @@ def local_machine(session: dict[str, Any], matrix: Matrix, hosts: tuple[Host, ..
             f"--hosts={','.join(map(str, hosts))}: a study needs machines alike; give each as many workers"
         )
     processors = len(os.sched_getaffinity(0))
-    gpus = session["machine"]["gpus"]
-    name = gpus[0] if gpus else session["machine"]["processor"]
+    gpus = session.machine.gpus or []
+    name = gpus[0] if gpus else session.machine.processor
     return Machine(
         hardware=matrix.hardware or f"{name}, {processors} processors",
         processors=processors,
@@ -508,6 +509,17 @@ def local_machine(session: dict[str, Any], matrix: Matrix, hosts: tuple[Host, ..
         most_nodes=len(hosts) or None,
         hosts=hosts,
     )
+
+
+class Place(NamedTuple):
+    """Fields of this name in Point and AllReduce."""
+
+    workers: int
+    hardware: str
+    transport: str
+    nodes: int
+    ranks_per_node: int
+    oversubscribed: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -528,17 +540,17 @@ class Study:
     dataset: pathlib.Path
     watch: int | None = None
 
-    def place(self, variant: Variant) -> dict[str, Any]:
-        """Where a variant runs and what its messages go over, as Point and AllReduce have it."""
+    def place(self, variant: Variant) -> Place:
+        """Where a variant runs and what its messages go over."""
         nodes = self.machine.nodes_of(variant)
-        return {
-            "workers": variant.workers,
-            "hardware": self.machine.hardware,
-            "transport": variant.medium,
-            "nodes": nodes,
-            "ranks_per_node": -(-variant.workers // nodes),
-            "oversubscribed": self.machine.is_oversubscribed(variant),
-        }
+        return Place(
+            variant.workers,
+            self.machine.hardware,
+            variant.medium,
+            nodes,
+            -(-variant.workers // nodes),
+            self.machine.is_oversubscribed(variant),
+        )
 
     def point(self, variant: Variant, task: Task) -> Point:
         """A task's point, as the file has it."""
@@ -556,8 +568,8 @@ class Study:
                 mesh=variant.mesh,
                 zero_stage=variant.zero_stage,
                 exchange=variant.exchange,
-                placement=variant.placement if place["nodes"] > 1 else "",
-                **place,
+                placement=variant.placement if place.nodes > 1 else "",
+                **place._asdict(),
             )
         except InputError as error:
             raise InputError(f"{variant}: {error}") from error
@@ -592,8 +604,10 @@ class Study:
         self, groups: list[Group], number: int, done: Measurements, folder: pathlib.Path
     ) -> Iterator[Launch]:
         repetitions = {(each.point, each.round) for each in done.repetitions}
-        keys = ("library", "transport", "workers", "nodes", "hardware", "round")
-        sums = {tuple(getattr(each, key) for key in keys) for each in done.allreduces}
+        sums = {
+            (each.library, each.transport, each.workers, each.nodes, each.hardware, each.round)
+            for each in done.allreduces
+        }
         for group in groups:
             variant = group.variant
             stored = number + (TRAINING_ROUNDS_FROM if variant.kind == "training" else 0)
@@ -602,8 +616,9 @@ class Study:
                 for task in group.tasks
                 if number < task.rounds and (self.point(variant, task), stored) not in repetitions
             )
-            of_sums = {**self.place(variant), "library": variant.collectives, "round": number}
-            if tasks or (number < group.rounds and tuple(map(of_sums.get, keys)) not in sums):
+            at = self.place(variant)
+            of_sums = variant.collectives, at.transport, at.workers, at.nodes, at.hardware, number
+            if tasks or (number < group.rounds and of_sums not in sums):
                 yield self._launch(dataclasses.replace(group, tasks=tasks), stored, folder)
 
     def _launch(self, group: Group, number: int, folder: pathlib.Path) -> Launch:
@@ -794,7 +809,7 @@ def check_same_study(workdir: pathlib.Path, config: Config) -> None:
 class StudyJournal:
     """Adds what launches answer to measurements.jsonl; `before` is what was in it, `failed` what failed since."""
 
-    def __init__(self, study: Study, workdir: pathlib.Path, session: dict[str, Any]):
+    def __init__(self, study: Study, workdir: pathlib.Path, session: Start):
         self._study, self._workdir = study, workdir
         self.before = read_measurements(workdir) if is_study(workdir) else Measurements()
         self.failed: list[LeftOut] = []
@@ -876,7 +891,7 @@ class StudyJournal:
                     repetitions=len(seconds),
                     round=launch.round,
                     session=self._session,
-                    **self._study.place(variant),
+                    **self._study.place(variant)._asdict(),
                 )
             )
         return found
@@ -1029,7 +1044,8 @@ def scale(
       InputError, Interrupted.
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
-    folder, session = pathlib.Path(workdir), describe_session()
+    folder = pathlib.Path(workdir)
+    session: Start = check_json(describe_session(), Start, "describe_session")
     if slurm:
         template, site = slurm
         machine = slurm_machine(site, matrix, template)

@@ -26,8 +26,17 @@ from tfmat.config import (
     load_config,
 )
 from tfmat.errors import InputError, nearest
-from tfmat.files import check_json, parse_json, read_json, write_error, write_json, write_text
+from tfmat.files import (
+    check_json,
+    parse_json,
+    plain,
+    read_json,
+    write_error,
+    write_json,
+    write_text,
+)
 from tfmat.launch.processes import Processes
+from tfmat.report.run_files import Session as Start
 
 # --------------------------------------------------------------------------------------------------
 # Ways in which a variant's workers exchange gradients: keys of the config in a text, and the bytes of their messages.
@@ -672,10 +681,10 @@ class AllReduce:
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """One process that measured: `content` is what `tfmat.launch.machine.describe_session` returns."""
+    """One process that measured."""
 
     number: int
-    content: dict[str, Any]
+    content: Start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -787,7 +796,7 @@ def _line_of(entry: Entry) -> str:
 
 
 def _line(content: dict[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, default=plain) + "\n"
 
 
 def read_measurements(workdir: str | os.PathLike) -> Measurements:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tfmat.errors import InputError
+from tfmat.report.run_files import Session as Start
 from tfmat.scaling.study import (
     FILE,
     LeftOut,
@@ -54,7 +55,7 @@ def test_failures_are_taken_back_and_what_cannot_be_had_is_of_the_last_session(t
     failed = [LeftOut("horovod", "ended with status 1", i, "its log") for i in (0, 1)]
     add_measurements(tmp_path, [SESSION, LeftOut("nccl", "no GPU"), *failed])
     assert len(read_measurements(tmp_path).left_out) == 3
-    later = Session(1, {})
+    later = Session(1, Start())
     add_measurements(tmp_path, [later, LeftOut("horovod", "", 0, session=1)])
     assert read_measurements(tmp_path).left_out == (failed[1],)
 

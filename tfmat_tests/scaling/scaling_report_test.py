@@ -11,6 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 from tfmat.cli.main import main
+from tfmat.report.run_files import Machine
+from tfmat.report.run_files import Session as Start
 from tfmat.scaling.model import analyse
 from tfmat.scaling.report import judge, scaling_page, write_scaling_report
 from tfmat.scaling.study import FILE, Assumptions, LeftOut, Measurements, write_measurements
@@ -80,7 +82,7 @@ def test_the_command_finds_a_study_and_shows_what_machines_and_programs_said_as_
     evil = "<script>alert('x')</script>"
     whole = study(Truth(), workers=(2,), batches=(75,), rounds=2)
     sessions = tuple(
-        dataclasses.replace(each, content={"command": evil, "machine": {"name": evil}})
+        dataclasses.replace(each, content=Start(command=evil, machine=Machine(name=evil)))
         for each in whole.sessions
     )
     failed = LeftOut(evil, evil, 0, log=evil)

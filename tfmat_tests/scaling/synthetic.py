@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 
 from tfmat.backends.layouts import Weight
+from tfmat.report.run_files import Machine
+from tfmat.report.run_files import Session as Start
 from tfmat.scaling.study import (
     AllReduce,
     Measurements,
@@ -27,17 +29,13 @@ MODEL = Model("default", 153441, 613764, WEIGHTS)
 SIZES = tuple(2**k for k in range(10, 27, 2))  # 1 kB to 64 MB
 SESSION = Session(
     0,
-    {
-        "started": "2026-01-02T03:04:05+00:00",
-        "command": "made by tfmat_tests/scaling/synthetic.py",
-        "versions": {"tfmat": "0.1.0"},
-        "git": None,
-        "machine": {
-            "name": "nowhere", "system": "none", "processor": "a formula", "usable_processors": 8,
-            "memory_gib": 16.0, "gpus": [],
-        },
-    },
-)  # fmt: skip
+    Start(
+        started="2026-01-02T03:04:05+00:00",
+        command="made by tfmat_tests/scaling/synthetic.py",
+        versions={"tfmat": "0.1.0"},
+        machine=Machine("nowhere", "none", "a formula", 8, 16.0, []),
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +140,7 @@ def _repetition(
         number,
         steps,
         round(steps * step, 9),
-        started=SESSION.content["started"],
+        started=SESSION.content.started,
         ranks=ranks,
         training=training,
         peak_memory_bytes=300_000_000 * point.workers,
