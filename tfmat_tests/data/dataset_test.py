@@ -338,7 +338,7 @@ def _child(data_dir: pathlib.Path, seconds_a_piece: float = 0.0) -> subprocess.P
 
 
 def test_killed_and_started_again_is_byte_identical(tmp_path: pathlib.Path) -> None:
-    child = _child(tmp_path / "killed", seconds_a_piece=0.1)
+    child = _child(tmp_path / "killed", seconds_a_piece=0.3)
     # Kill it as soon as two shards are finished: another is half written then.
     deadline = time.monotonic() + 300
     while (

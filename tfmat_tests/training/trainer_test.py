@@ -82,16 +82,16 @@ def test_a_run_ends_with_averages_as_fit_does(every):
     np.testing.assert_allclose(*map(flat_weights, models), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("steps_per_call", [1, 5, 100])
-def test_steps_in_a_call_and_reading_change_nothing(steps_per_call):
+def test_steps_in_a_call_and_reading_change_nothing():
     weights = []
-    for reading, calls in (("memory", 7), ("stream", steps_per_call)):
+    for reading, calls in (("memory", 7), ("stream", 1), ("stream", 5), ("stream", 100)):
         trainer = make_trainer(steps_per_call=calls)
         trainer.fit(
             *TRAIN, global_batch_size=64, train_for="2epochs", reading=reading, shard_size=128
         )
         weights.append(flat_weights(trainer.model))
-    np.testing.assert_array_equal(*weights)
+    for other in weights[1:]:
+        np.testing.assert_array_equal(other, weights[0])
 
 
 def test_structures_of_features_and_labels():
