@@ -16,7 +16,7 @@ LAYERS = {
     "backends": ["config", "launch", "networks", "optimizers"],
     "training": ["backends", "config", "data", "launch", "networks", "optimizers"],
     "horovod": ["backends", "config", "launch", "networks", "optimizers"],
-    "identification": ["config", "records", "data", "materials", "networks", "training"],
+    "identification": ["config", "records", "data", "launch", "materials", "networks", "training"],
     "report": ["config", "identification", "records"],
     "tuning": ["config", "launch", "report", "training"],
 }

@@ -30,6 +30,7 @@ from tfmat.identification.ranking import (
     kind_of_files,
     kind_of_tests,
 )
+from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.materials.law import Array, Law
 from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.files import files_given, measured_records, records_of_files, takes_tests
@@ -271,7 +272,8 @@ def _changed(workdir: pathlib.Path) -> int:
 
 @functools.lru_cache(maxsize=4)
 def _identifier(workdir: pathlib.Path, changed: int) -> "Identifier":
-    # TensorFlow is loaded when the first curve comes, not by `import tfmat`.
+    # TensorFlow is loaded when the first curve comes, not by `import tfmat`, and says nothing.
+    prepare_tensorflow()
     from tfmat.identification.identifier import Identifier
 
     return Identifier.open(workdir)
