@@ -17,6 +17,7 @@ from tfmat.config import apply_override, default_config
 from tfmat.data.dataset import PackedDataset, dataset_folder, generate_dataset
 from tfmat.errors import InputError
 from tfmat.records.simulation import CurveSettings
+from tfmat.training import run
 from tfmat.workflow.job import (
     calibrate_run,
     curve_settings,
@@ -89,6 +90,21 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_made(
     with pytest.raises(InputError, match=message):
         main_job(_config(**changes), workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
     assert not list(tmp_path.iterdir())
+
+
+def test_the_trial_that_measures_the_rate_is_longer_than_every_schedule(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of some seconds knows the number of its steps only after it: before, no warm-up is told to be cut."""
+
+    def measured(*_: Any) -> float:
+        raise InputError("the trial is over")
+
+    monkeypatch.setattr(run, "measure_steps_per_second", measured)
+    config = _config(train_for="2s", optimizer__warmup="1000000000steps")
+    with pytest.raises(InputError, match="the trial is over"):
+        main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    assert "warm-up" not in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

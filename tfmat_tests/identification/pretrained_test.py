@@ -70,7 +70,7 @@ def posterior_of(law):
     folder = find_network(None, law, posterior=True)
     network = Identifier.open(folder)
     # Those of which a fit is part take long.
-    count = 20 if network.around_fits else 100
+    count = 10 if network.around_fits else 100
     curves = Simulator(network.settings, seed=12345).curves(0, count)
     density = network.log_density(curves.features, curves.labels.astype(float))
     return network, curves, density, read_evaluation(folder / "evaluation.json").posterior

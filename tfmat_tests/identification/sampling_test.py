@@ -104,7 +104,7 @@ def test_quadrature_equals_brute_force(settings):
 
 
 def test_quadrature_has_converged():
-    curves, fitted, _ = simulated_each(60)
+    curves, fitted, _ = simulated_each(30)
     coarse, fine = (
         np.array(
             [
@@ -243,7 +243,7 @@ def test_the_answer_to_a_curve_does_not_depend_on_the_others(monkeypatch):
 def test_a_cut_that_tells_more_than_the_stress_is_integrated_too():
     curves, fitted, _ = simulated_each(3, noise_mpa=20.0, strength_mpa=(60.0, 61.0))
     for likelihood, mode in zip(curves, fitted, strict=True):
-        mean, variance = brute_force(likelihood, nodes=200)
+        mean, variance = brute_force(likelihood, nodes=120)
         found = posterior_moments(likelihood, mode)
         np.testing.assert_allclose(found.variance, variance, rtol=0.15)
         assert (np.abs(found.mean - mean) < 0.1 * np.sqrt(variance)).all()
@@ -288,18 +288,19 @@ def sampled_about_modes(targets, starts, enough=300.0, seed=0):
 )
 def test_agrees_with_quadrature_within_its_stated_error(settings):
     """Thresholds as those of the adaptive sampler; 95 % of the curves are to be done."""
-    many, fitted, _ = all_simulated(60, num_points=60, **settings)
-    each = [many[i : i + 1] for i in range(60)]
+    count = 40
+    many, fitted, _ = all_simulated(count, num_points=60, **settings)
+    each = [many[i : i + 1] for i in range(count)]
     found = sampled_about_modes(each, fitted[:, None])
-    assert len(found) >= 57
+    assert len(found) >= 0.95 * count
     errors, spreads = [], []
     for i, likelihood in enumerate(many.each()):
         if i in found:
             one, exact = found[i], posterior_moments(likelihood, fitted[i])
             assert one.converged and one.effective_draws >= 300
-            count = one.effective_draws
-            errors.append((one.mean - exact.mean) / np.sqrt(exact.variance / count))
-            spreads.append((one.variance / exact.variance - 1) * np.sqrt(count / 2))
+            worth = one.effective_draws
+            errors.append((one.mean - exact.mean) / np.sqrt(exact.variance / worth))
+            spreads.append((one.variance / exact.variance - 1) * np.sqrt(worth / 2))
     assert (np.mean(np.square(errors), axis=0) < 1.2).all()
     assert (np.mean(np.square(spreads), axis=0) < 2).all()
     assert (np.abs(np.mean(spreads, axis=0)) < 4 / np.sqrt(len(found))).all()
@@ -388,8 +389,9 @@ def test_moments_and_evidence_of_beta_distributions(nuisances):
     assert (found.label_log_density is None) == bool(nuisances)
 
 
-def test_chains_that_have_not_met_show_in_r_hat():
-    """Two modes, forty standard deviations apart, of one mass."""
+def test_chains_that_have_not_met_show_in_r_hat(monkeypatch):
+    """Two modes, forty standard deviations apart, of one mass; more steps would not bring the chains together."""
+    monkeypatch.setattr(sampling, "_MOST_CHAIN_STEPS", 200)
     modes = [scipy.stats.multivariate_normal(np.full(3, at), 1e-4 * np.eye(3)) for at in (0.3, 0.7)]
 
     def density(labels):
@@ -419,9 +421,9 @@ def test_the_cascade_ends_with_chains_where_no_weights_do(monkeypatch):
     monkeypatch.setattr(posterior, "LARGEST_K", -99.0)
     found = sampled_anew(many, guesses(fitted, 1200), 600)
     monkeypatch.setattr(side_by_side, "available_threads", lambda: 1)
-    for one, alone in zip(found, sampled_anew(many, guesses(fitted, 1200), 600), strict=True):
-        np.testing.assert_array_equal(alone.labels, one.labels)
-        assert alone.certificate == one.certificate
+    (alone,) = sampled_anew(many[:1], guesses(fitted, 1200), 600)
+    np.testing.assert_array_equal(alone.labels, found[0].labels)
+    assert alone.certificate == found[0].certificate
     for one, target, mode in zip(found, many.each(), fitted.labels, strict=True):
         exact, certificate = posterior_moments(target, mode), one.certificate
         assert certificate.status == "chains" and certificate.is_exact

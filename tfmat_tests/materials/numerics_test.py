@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from tfmat.materials import find_law
+from tfmat.materials import find_law, numerics
 from tfmat.materials.law import History, TestSet
 from tfmat.materials.numerics import LogitResiduals, Residuals, likely_modes, minimise
 
@@ -121,6 +121,32 @@ def test_searches_that_end_at_a_wrong_mode_begin_anew():
     alone, _, _ = likely_modes(residuals.rows(slice(7, 8)), start[7:8], np.full(4, 0.3))
     together, _, _ = likely_modes(residuals, start, np.full(4, 0.3))
     np.testing.assert_allclose(alone[0], together[7], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("record", "misfit", "expected"),
+    # Noise alone; a little more than noise; far more; and far more where the first search ends at a wrong mode.
+    [(3, 0.0, 1), (3, 0.7, 2), (3, 3.0, 3), (2, 3.0, 4)],
+)
+def test_searches_go_on_until_others_have_ended_alike(record, misfit, expected, monkeypatch):
+    """One other where little more is left than noise leaves, two where far more is; a better mode is not alike."""
+    labels, residuals = _records(
+        find_law("voce"), 30, strain=0.08 * np.linspace(0.0, 1.0, 150)[None] ** 2
+    )
+    start = np.random.default_rng(1).uniform(0.1, 0.9, labels.shape)
+    residuals.stress = residuals.stress + misfit * np.sin(np.arange(150))
+    costs = []
+
+    def counted(*given):
+        found = minimise(*given)
+        costs.append(float(found.cost[0]))
+        return found
+
+    monkeypatch.setattr(numerics, "minimise", counted)
+    _, _, left = likely_modes(residuals.rows([record]), start[[record]], np.full(4, 0.3))
+    assert len(costs) == expected
+    assert left[0] == pytest.approx(2.0 * min(costs), rel=0.05)
+    assert (costs[0] > 10.0 * min(costs)) == (expected == 4)
 
 
 def test_terms_that_can_change_places_are_in_their_order():

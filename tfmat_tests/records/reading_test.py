@@ -1019,6 +1019,10 @@ def with_displacement(gauge_length: float, header: str) -> str:
         (with_displacement(0.25, "displacement [in],strain,stress"), "'displacement' is in in"),
         (with_displacement(25.0, "displacement,strain,stress"), None),
         (with_displacement(25.0, "Load [lbf],strain,stress"), "'Load' is in lbf"),
+        (with_displacement(25.0, "Load [kip],strain,stress"), "'Load' is in kip"),
+        (with_displacement(25.0, "Bias [psi],strain,stress"), "'Bias' is in psi"),
+        (with_displacement(25.0, "Bias [ksi],strain,stress"), "'Bias' is in ksi"),
+        (with_displacement(25.0, "Load [kN],strain,stress"), None),
         (with_displacement(25.0, "Temperature [°F],strain,stress"), "in degrees °F"),
     ],
 )

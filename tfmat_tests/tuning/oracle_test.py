@@ -1,11 +1,13 @@
 """The oracle behind search.json against keras-tuner alone: the same suggestions, though it is made anew each time."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 
 import keras_tuner
 import pytest
+import scipy.optimize
 import threadpoolctl
 
 from tfmat.tuning.definition import (
@@ -24,6 +26,13 @@ from tfmat.tuning.oracle import EXHAUSTED, IDLE, Oracle, hyperparameters
 from tfmat_tests.tuning.synthetic_trial import known_function
 
 SPACE = pathlib.Path(__file__).with_name("space.py")
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    """Suggestions of a Gaussian process, theirs and ours, are searched for in a few steps, which take seconds less."""
+    minimize = functools.partial(scipy.optimize.minimize, options={"maxiter": 2})
+    monkeypatch.setattr(scipy.optimize, "minimize", minimize)
 
 
 def ours(search, base, num_trials, function=known_function):
