@@ -1,14 +1,14 @@
 """Where a search stands, and what it leaves for people: best.py, trials.csv, TensorBoard's HParams, a page."""
 
-import dataclasses
 import math
 import os
 import pathlib
 import time
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tfmat.errors import InputError
 from tfmat.files import (
@@ -211,54 +211,28 @@ def _columns(search: Search, name: str, values: list) -> list[np.ndarray]:
     return [np.array([middle if value is None else float(value) for value in values])]
 
 
-@dataclasses.dataclass(frozen=True)
-class WorkerRecord:
-    """One name.
+class WorkerFile(Struct):
+    """`workers/NAME.json`.
 
     Attributes:
-      name: such as `0`.
-      owner: the process that works under it, or did last.
-      alive: as far as can be told from here.
+      owner: the process that works under that name, or did last.
       sessions: (start, end) of each process of that name, seconds since 1970.
     """
 
-    name: str
-    owner: Owner
-    alive: bool
-    sessions: list[tuple[float, float]]
-
-
-def read_workers(workdir: pathlib.Path, lease: float) -> list[WorkerRecord]:
-    """All names that ever worked on a search."""
-    records = []
-    for path in sorted((workdir / "workers").glob("*.json")):
-        owner, sessions = read_worker(path)
-        if is_here(owner):
-            alive = not is_dead(owner)
-        else:
-            alive = time.time() - path.stat().st_mtime < lease
-        if alive:
-            sessions[-1] = (sessions[-1][0], time.time())
-        records.append(WorkerRecord(path.stem, owner, alive, sessions))
-    return records
-
-
-class _Content(TypedDict):
     owner: Owner
     sessions: list[tuple[float, float]]
 
 
-def read_worker(path: pathlib.Path) -> tuple[Owner, list[tuple[float, float]]]:
-    """A worker's owner and sessions; the last one ends with its last sign of life."""
-    content: _Content = check_json(read_json(path), _Content, path)
-    owner, sessions = content["owner"], content["sessions"]
-    if not sessions or not {"host", "pid"} <= owner.keys():
+def read_worker(path: pathlib.Path) -> WorkerFile:
+    """The file of a worker; its last session ends with its last sign of life."""
+    found: WorkerFile = check_json(read_json(path), WorkerFile, path)
+    if not found.sessions or not {"host", "pid"} <= found.owner.keys():
         raise InputError(
             f"{path} is damaged: no session or owner; remove it once that worker ended"
         )
-    start = sessions[-1][0]
-    sessions[-1] = (start, max(path.stat().st_mtime, start))
-    return owner, sessions
+    start = found.sessions[-1][0]
+    found.sessions[-1] = (start, max(path.stat().st_mtime, start))
+    return found
 
 
 def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> SearchSummary:
@@ -270,8 +244,7 @@ def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> S
     folder = pathlib.Path(workdir)
     state = state or read_state(folder)
     search = state.search
-    names = read_workers(folder, state.options.lease)
-    workers = [_worker(state, record) for record in names]
+    workers = [_worker(state, path) for path in sorted((folder / "workers").glob("*.json"))]
     best, alive_seconds = state.best(), sum(worker.alive_seconds for worker in workers)
     busy_seconds = sum(worker.busy_seconds for worker in workers)
     intervals = [interval for trial in state.trials.values() for interval in trial.intervals]
@@ -298,25 +271,31 @@ def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> S
     )
 
 
-def _worker(state: SearchState, record: WorkerRecord) -> SearchWorker:
-    busy, trial = 0.0, ""
+def _worker(state: SearchState, path: pathlib.Path) -> SearchWorker:
+    """A name that ever worked on the search; whether it lives, as far as can be told from here."""
+    name, file, busy, trial = path.stem, read_worker(path), 0.0, ""
+    if is_here(file.owner):
+        alive = not is_dead(file.owner)
+    else:
+        alive = time.time() - path.stat().st_mtime < state.options.lease
+    if alive:
+        file.sessions[-1] = (file.sessions[-1][0], time.time())
     for candidate in state.trials.values():
         for worker, start, end in candidate.intervals:
-            if worker != record.name:
+            if worker != name:
                 continue
             # A worker that was killed cannot say when: its trial's time ends with its own.
-            last = next((e for s, e in record.sessions if s <= start <= e), start)
+            last = next((e for s, e in file.sessions if s <= start <= e), start)
             busy += min(last, math.inf if end is None else end) - start
-            if end is None and record.alive:
+            if end is None and alive:
                 trial = candidate.trial_id
-    alive = sum(end - start for start, end in record.sessions)
     return SearchWorker(
-        name=record.name,
-        host=record.owner["host"],
-        alive=record.alive,
+        name=name,
+        host=file.owner["host"],
+        alive=alive,
         busy_seconds=busy,
-        alive_seconds=alive,
-        starts=len(record.sessions),
+        alive_seconds=sum(end - start for start, end in file.sessions),
+        starts=len(file.sessions),
         trial=trial,
     )
 

@@ -66,7 +66,7 @@ from tfmat.tuning.lock import (
     process,
     this_process,
 )
-from tfmat.tuning.results import read_worker, record_end, summarize, write_results
+from tfmat.tuning.results import WorkerFile, read_worker, record_end, summarize, write_results
 
 if TYPE_CHECKING:
     from tfmat.tuning.oracle import Oracle
@@ -330,11 +330,10 @@ class WorkerName:
         self._path = make_folder(workdir / "workers") / f"{name}.json"
         sessions: list[tuple[float, float]] = []
         if self._path.exists():
-            owner, sessions = read_worker(self._path)
-            self._wait_for_former(owner, name, lease)
-            owner, sessions = read_worker(self._path)
+            self._wait_for_former(read_worker(self._path).owner, name, lease)
+            sessions = read_worker(self._path).sessions
         sessions.append((time.time(), time.time()))
-        write_json(self._path, {"owner": this_process(), "sessions": sessions})
+        write_json(self._path, WorkerFile(this_process(), sessions))
 
     def _wait_for_former(self, owner: Owner, name: str, lease: float) -> None:
         """A job that was requeued starts on another machine before the lease of its former self is over."""
