@@ -308,14 +308,13 @@ class LawComparison:
     evidence: Mapping[str, Array]
 
     def better(self) -> list[tuple[str, float] | None]:
-        """The law that fits each curve best of those that fit clearly better, with its error in MPa; or None."""
+        """The law with most evidence of those that fit each curve clearly better, and its error, MPa; or None."""
         best: list[tuple[str, float] | None] = [None] * len(self.own_rmse_mpa)
+        most = np.full(len(best), EVIDENCE)
         for name, error in self.rmse_mpa.items():
-            clearly = (error < BETTER * self.own_rmse_mpa) & (self.evidence[name] > EVIDENCE)
-            for i in np.flatnonzero(clearly):
-                found = best[i]
-                if found is None or error[i] < found[1]:
-                    best[i] = name, float(error[i])
+            found = self.evidence[name]
+            for i in np.flatnonzero((error < BETTER * self.own_rmse_mpa) & (found > most)):
+                best[i], most[i] = (name, float(error[i])), found[i]
         return best
 
 

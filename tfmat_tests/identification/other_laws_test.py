@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from tfmat.identification.least_squares import compare_laws, fit
+from tfmat.identification.least_squares import LawComparison, compare_laws, fit
 from tfmat.materials import find_law
 from tfmat.records.simulation import CurveSettings, Simulator, split_features
 
@@ -76,3 +76,15 @@ def _least_squares(law, strain, stress):
         for start in ([0.3, 0.3], [0.7, 0.6], [0.5, 0.9])
     ]
     return min(2 * result.cost for result in results)
+
+
+def test_the_law_that_the_ranking_puts_first_is_named():
+    """A law of more parameters has a smaller error and less evidence; a third one is not clearly better."""
+    errors = {"hockett_sherby": 5.0, "voce": 5.05, "ludwik": 9.0}
+    evidence = {"hockett_sherby": 100.0, "voce": 110.0, "ludwik": 120.0}
+    found = LawComparison(
+        np.array([10.0]),
+        {name: np.array([error]) for name, error in errors.items()},
+        {name: np.array([value]) for name, value in evidence.items()},
+    )
+    assert found.better() == [("voce", 5.05)]
