@@ -36,8 +36,7 @@ from tfmat.backends.layouts import (
     weights_of,
 )
 from tfmat.backends.losses import sums_of
-from tfmat.backends.registry import Asked, check, extras_of
-from tfmat.backends.single import asked_of
+from tfmat.backends.registry import add_extras, check_further
 from tfmat.backends.step import (
     Batch,
     State,
@@ -498,11 +497,8 @@ class DTensorBackend(Backend):
         bfloat16: Sequence[keras.layers.Layer] = (),
     ) -> None:
         """See Backend.build. InputError where a layout cannot be followed."""
-        asked = {"jit_compile": jit_compile, "precision": "bfloat16" if bfloat16 else "float32"}
-        asked_here = Asked(
-            self.name, self.settings, self.processes, {**asked, **asked_of(optimizer)}
-        )
-        check(asked_here)
+        precision = "bfloat16" if bfloat16 else "float32"
+        check_further(self, {"jit_compile": jit_compile, "precision": precision}, optimizer)
         check_layers_for_mesh(model)
         check_precision(model, optimizer)
         self.start()
@@ -542,8 +538,7 @@ class DTensorBackend(Backend):
             gather=gatherer(self.plan, relayout),
         )
         self._step.apply = divided(self._step.apply, self.plan, self._specs.slots, relayout)
-        for add_to in extras_of(asked_here):
-            add_to(self._step, self)
+        add_extras(self._step, self)
         self._predict_step = tf.function(self._predict, autograph=False)
         self._coupling_step: Step | None = Step(model, optimizer, loss, metrics, auxiliary_loss)
         self._capacity = steps_a_call()

@@ -139,6 +139,23 @@ def check_config_for(backend: str, settings: Settings, processes: Processes) -> 
     check(Asked(backend, settings, processes, {"global_batch_size": settings.global_batch_size}))
 
 
+def check_further(backend: Backend, further: Mapping[str, Any], optimizer: Any = None) -> None:
+    """InputError where a backend cannot build what is asked for besides its settings.
+
+    Args:
+      further: keys of the config -> values.
+      optimizer: functional; its wishes are keys of the config, too.
+    """
+    wishes: dict[str, Any] = {}
+    if optimizer is not None:
+        wishes = {
+            "optimizer.gradient_noise": optimizer.gradient_noise or 0.0,
+            "optimizer.sam_rho": optimizer.sam_rho or 0.0,
+            "optimizer.clip_norm": optimizer.global_clipnorm,
+        }
+    check(Asked(backend.name, backend.settings, backend.processes, {**wishes, **further}))
+
+
 # --------------------------------------------------------------------------------------------------
 # The declarations.
 
@@ -533,7 +550,13 @@ def check_backend(name: str) -> None:
         raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")
 
 
-def extras_of(asked: Asked, hook: str = "add_to") -> Iterator[Any]:
+def add_extras(step: Any, backend: Backend) -> None:
+    """Has the extras that a backend's settings ask for change its step."""
+    for add_to in _hooks(Asked(backend.name, backend.settings, backend.processes), "add_to"):
+        add_to(step, backend)
+
+
+def _hooks(asked: Asked, hook: str) -> Iterator[Any]:
     """The functions `hook` of the extras that are asked for and that the backend takes."""
     for extra in EXTRAS:
         if extra.module and asked.backend in extra.backends and extra.is_asked(asked):
@@ -570,7 +593,7 @@ def make_backend(
     # A process alone has nobody to talk to; only a mesh has devices anyway.
     if kind.transport and (asked.several or name == "dtensor"):
         collectives = _load(kind.transport)(asked.processes, folder, asked.settings)
-    make = [_load(kind.where), *extras_of(asked, "instead_of")][-1]
+    make = [_load(kind.where), *_hooks(asked, "instead_of")][-1]
     backend: Backend = make(
         asked.settings, collectives, name, processes=asked.processes, folder=folder
     )

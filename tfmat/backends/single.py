@@ -22,7 +22,7 @@ from tfmat.backends.base import (
     StepTimes,
 )
 from tfmat.backends.exchange import Kept
-from tfmat.backends.registry import Asked, check, extras_of, make_exchange
+from tfmat.backends.registry import add_extras, check_further, make_exchange
 from tfmat.backends.step import (
     Batch,
     Stamps,
@@ -55,15 +55,6 @@ from tfmat.networks.factory import is_synchronized
 _PREFIX = "exchange/"
 
 
-def asked_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
-    """An optimizer's wishes, by the keys of a config."""
-    return {
-        "optimizer.gradient_noise": optimizer.gradient_noise or 0.0,
-        "optimizer.sam_rho": optimizer.sam_rho or 0.0,
-        "optimizer.clip_norm": optimizer.global_clipnorm,
-    }
-
-
 class SingleBackend(Backend):
     """The state lives in the model's own variables."""
 
@@ -71,7 +62,7 @@ class SingleBackend(Backend):
     _coupled: bool | None = None
 
     def time_steps(self, one_call_in: int = 1) -> None:
-        check(Asked(self.name, self.settings, self.processes, {"profile": True}))
+        check_further(self, {"profile": True})
         if tf.config.list_logical_devices("GPU"):
             raise InputError(
                 "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
@@ -89,8 +80,8 @@ class SingleBackend(Backend):
         **options: Any,
     ) -> None:
         self.collectives.check_build(jit_compile)
-        asked = {"jit_compile": jit_compile, "profile": self.timed_calls > 0}
-        check(Asked(self.name, self.settings, self.processes, {**asked, **asked_of(optimizer)}))
+        further = {"jit_compile": jit_compile, "profile": self.timed_calls > 0}
+        check_further(self, further, optimizer)
         check_precision(model, optimizer)
         self._model, self._coupled = model, None
         self._functions: dict[Any, Any] = {}
@@ -115,8 +106,7 @@ class SingleBackend(Backend):
 
     def _add_extras(self, step: Step) -> None:
         """Has the extras that the settings ask for change the step."""
-        for add_to in extras_of(Asked(self.name, self.settings, self.processes)):
-            add_to(step, self)
+        add_extras(step, self)
 
     def place(self, data: Any) -> Any:
         tensors = self.host_tensors(data)
