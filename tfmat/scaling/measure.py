@@ -1053,7 +1053,7 @@ def scale(
         machine = local_machine(session, matrix, hosts)
     curves, dataset = curve_settings(config), _named_dataset(config, matrix, data_dir)
     settings, path = Settings.of(config), pathlib.Path(data_dir)
-    job = Job(settings, "single", Processes(), curves, dataset, path)
+    job = Job(settings, curves, dataset, path)
     check_training_fits(settings, num_outputs=job.num_outputs, form=job.form)
     busy = f"another tfmat scale works in {folder}; wait for it, or use another --workdir"
     with locked(folder, busy):

@@ -707,16 +707,12 @@ class Job:
 
     Attributes:
       settings: the config, read.
-      backend: how its steps run.
-      processes: this one among the others.
       curves: what they are simulated with.
       dataset: where `--data_dir` is one.
       data: the data set's folder.
     """
 
     settings: Settings
-    backend: str
-    processes: "Processes"
     curves: CurveSettings
     dataset: PackedDataset | None
     data: pathlib.Path
@@ -776,7 +772,7 @@ def plan_job(
         settings = Settings.of(config)  # which says now what the data set is
     else:
         folder = dataset_folder(data_dir, curves, **seed_and_counts(config))
-    job = Job(settings, backend, processes, curves, dataset, folder)
+    job = Job(settings, curves, dataset, folder)
     _check_representation(settings, job.form, dataset)
     check_training_fits(settings, num_outputs=job.num_outputs, form=job.form, backend=backend)
     num_curves = settings.data.num_curves
@@ -893,13 +889,15 @@ def main_job(
       InputError, DivergedError, Interrupted.
     """
     from tfmat.backends import make_backend
+    from tfmat.launch.processes import find_processes
 
-    job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend)
+    processes = find_processes()
+    job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend, processes=processes)
     dataset = job.dataset
-    if job.processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
+    if processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
         dataset = dataset or make_dataset(job.settings, job.curves, data_dir)
-    _prepare_tensorflow(job, workdir)
-    with make_backend(backend, job.settings, processes=job.processes, folder=workdir) as workers:
+    _prepare_tensorflow(job.settings, backend, processes, workdir)
+    with make_backend(backend, job.settings, processes=processes, folder=workdir) as workers:
         # Before anything is simulated.
         workers.check_network(num_outputs=job.num_outputs, inputs=job.form.network())
         dataset = dataset or _dataset_for_all(job, data_dir, workers)
@@ -914,18 +912,18 @@ def main_job(
     report_run(workdir)
 
 
-def _prepare_tensorflow(job: Job, workdir: str) -> None:
+def _prepare_tensorflow(
+    settings: Settings, backend: str, processes: "Processes", workdir: str
+) -> None:
     from tfmat.launch.machine import recorded_onednn
     from tfmat.launch.processes import processors_per_rank
     from tfmat.launch.runtime import prepare_tensorflow
 
-    processes, on_mesh = job.processes, job.backend == "dtensor"
-    options = job.settings.parallel
-    several = processes.size > 1
+    options, on_mesh, several = settings.parallel, backend == "dtensor", processes.size > 1
     prepare_tensorflow(
-        one_thread_an_operation=goes_in_pieces(job.settings.model),
+        one_thread_an_operation=goes_in_pieces(settings.model),
         processors=processors_per_rank(processes) if several else None,
-        waiting=int(job.backend == "mpi" and several and options.overlap_meetings),
+        waiting=int(backend == "mpi" and several and options.overlap_meetings),
         gpu=processes.local_rank if several and not on_mesh else None,
         virtual_devices=options.mesh.devices_per_process(processes.size) if on_mesh else 1,
         start=not (several and on_mesh),
@@ -946,7 +944,7 @@ def _dataset_for_all(job: Job, data_dir: str, workers: "Backend") -> PackedDatas
     folder = workers.collectives.broadcast(None)
     try:
         # Once a node is enough; rank 0 has read it too.
-        return PackedDataset.open(folder, verify=job.processes.local_rank == 0)
+        return PackedDataset.open(folder, verify=workers.processes.local_rank == 0)
     except InputError as error:
         raise InputError(
             f"rank {workers.rank}: {error}; every node must see the data set"
