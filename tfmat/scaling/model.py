@@ -15,6 +15,7 @@ from tfmat.backends.layouts import Collective, Plan, collectives_of_step, make_p
 from tfmat.config import BATCH, MeshShape
 from tfmat.errors import InputError
 from tfmat.report.formatting import bytes_text, percent_text, seconds_text
+from tfmat.report.run_files import MetricsLine
 from tfmat.scaling.study import (
     EXCHANGING,
     OF_TF_DISTRIBUTE,
@@ -975,15 +976,12 @@ class LineUse(Struct):
     bytes_sent_per_step: float = 0.0
 
 
-class MeteredLine(Struct, kw_only=True):
-    """A line of a training's metrics.jsonl."""
+class MeteredLine(MetricsLine, kw_only=True):
+    """A line of a training that the main job's loop wrote."""
 
-    step: int
     epoch: float
     training_seconds: float
     use: LineUse
-    loss: float | None = None
-    val_loss: float | None = None
 
 
 def training_lines(

@@ -196,10 +196,10 @@ class Group:
 
 
 class Order(Struct, frozen=True):
-    """What the processes of a launch measure.
+    """The measurements that the processes of a launch are asked for.
 
     Attributes:
-      group: what.
+      group: the tasks or sizes.
       config: of the variant; see `Config.to_dict`.
       dataset: folder of the packed data set.
       seconds: about how long each task is timed.

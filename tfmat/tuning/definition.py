@@ -34,7 +34,7 @@ ALGORITHMS = ("random", "bayesian", "hyperband")
 Condition = Mapping[str, tuple[Any, ...]]
 # Config key -> value of a trial, as keras-tuner knows it, which adds keys of its own.
 Values = dict[str, Any]
-# What a key of the config may hold, as JSON: a config of a later tfmat has further keys.
+# A config as JSON, nested; `check_saved_config` says which of its keys are none.
 ConfigContent = dict[str, Any]
 
 
