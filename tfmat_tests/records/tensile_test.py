@@ -169,13 +169,11 @@ def test_a_strain_that_was_not_zeroed_is_taken_off_and_told(offset, spacing):
     assert "strain not zeroed" not in [caveat.kind for caveat in left.warnings]
 
 
-@pytest.mark.parametrize(
-    ("share", "noise", "told"), [(0.012, 0.3, False), (0.03, 10.0, True), (-0.03, 10.0, True)]
-)
-def test_an_offset_of_a_fiftieth_of_the_strain_is_told_whatever_else(share, noise, told):
-    """A brittle test is elastic to its end, and may be noisy: a tenth of that strain, or eight deviations, are more."""
+@pytest.mark.parametrize(("share", "told"), [(0.018, False), (0.022, True), (-0.022, True)])
+def test_an_offset_of_a_fiftieth_of_the_strain_is_told_whatever_the_elastic_part(share, told):
+    """A brittle test is elastic to its end: a tenth of the strain of its elastic part is more."""
     strain = np.linspace(0.0, 0.01, 100)
-    stress = 200e3 * strain + np.random.default_rng(0).normal(0, noise, 100)
+    stress = 200e3 * strain + np.random.default_rng(0).normal(0, 0.3, 100)
     curve = found_in(strain + share * 0.01, stress)
     assert [caveat.kind for caveat in curve.warnings] == ["strain not zeroed"] * told
 
