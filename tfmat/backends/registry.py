@@ -411,7 +411,16 @@ EXTRAS = (
             ),
         ),
     ),
-    Extra("accumulate", ("single", *TRANSPORTS), example=2),
+    Extra(
+        "accumulate",
+        ("single", *TRANSPORTS),
+        example=2,
+        clashes=(
+            Clash(
+                "jit_compile does not work with accumulate; leave out one of them", ("jit_compile",)
+            ),
+        ),
+    ),
     Extra("compression", TRANSPORTS, example="powersgd"),
     Extra("reduction", TRANSPORTS, example="hierarchical"),
     Extra("bucket_mb", TRANSPORTS, example=1.0),
