@@ -37,8 +37,8 @@ def test_risk_is_the_one_known_for_hahn_tsai(noise, modulus, logarithm):
 @pytest.mark.parametrize(
     ("settings", "count"),
     [
-        (SETTINGS, 120),
-        (CurveSettings(noise_mpa=0.5, noise_relative=0.05), 60),
+        (SETTINGS, 250),
+        (CurveSettings(noise_mpa=0.5, noise_relative=0.05), 100),
         (CurveSettings(law="ramberg_osgood", num_points=40), 30),
     ],
 )
