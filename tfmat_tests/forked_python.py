@@ -1,8 +1,8 @@
 """Takes the place of `python` in tests: a fork of the server in processes.py runs the program, which starts at once.
 
 To whoever started it, this process is the program: same folder, environment, output and exit status; signals reach the
-fork, which ends with this process. SIGTSTP, unlike SIGSTOP, stops both. What the fork cannot do (other options than -P)
-a real Python does. A worker of pytest (-u) is a fork whose own programs are real Pythons.
+fork, which ends with this process. What the fork cannot do (other options than -P) a real Python does. A worker of
+pytest (-u) is a fork whose own programs are real Pythons.
 `processes.ForkServer` puts a copy of this file beside its socket; it runs without site-packages.
 """
 
@@ -60,13 +60,8 @@ def main():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
-    def stop(number, frame):
-        os.kill(pid, signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGSTOP)
-
     for number in FORWARDED:
         signal.signal(number, forward)
-    signal.signal(signal.SIGTSTP, stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     status = json.loads(answers.readline() or '{"status": 1}')["status"]
     if status < 0:

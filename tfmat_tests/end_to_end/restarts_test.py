@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -272,13 +273,14 @@ def make_agent(folder: pathlib.Path, text: str) -> dict[str, str]:
 
 def test_ctrl_c_does_not_wait_for_a_silent_host(folder: pathlib.Path) -> None:
     environment = make_agent(folder / "agent_of_silent", AGENT)
+    # Ranks that are no forks, which would go on while the processes that stand for them are silent.
     hosts = "--hosts=localhost:1,otherhost:1"
-    run = Supervised(folder / "silent", hosts, **environment)
+    run = Supervised(folder / "silent", hosts, python=sys.executable, **environment)
     run.wait_for(run.has_saved)
     rank = run.ranks()[1]
     daemon = int(pathlib.Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(daemon, signal.SIGSTOP)
-    os.kill(rank, signal.SIGTSTP)  # and the fork that it stands for
+    for process in (daemon, rank):
+        os.kill(process, signal.SIGSTOP)
     run.process.send_signal(signal.SIGINT)
     # Ranks that can save would have 120 s.
     assert run.process.wait(100) == 75, run.said()

@@ -130,7 +130,7 @@ def _as_it_was(run, step, workdir):
     saved = RunFolder(workdir)
     for each in saved.saved_steps():
         if each > step:
-            saved.path(each).unlink()
+            saved.checkpoint_file(each).unlink()
     status = json.loads((workdir / "status.json").read_text())
     (workdir / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
 
