@@ -6,6 +6,7 @@ import pytest
 
 from tfmat.report.figures import Picture
 from tfmat.report.pages import Finding, templates
+from tfmat.report.run_files import Machine, Session
 from tfmat_tests.report.html_check import checked
 
 pytestmark = pytest.mark.pictures
@@ -20,7 +21,7 @@ PARTS = """
 {% call p.table([evil, evil], evil) %}{{ p.row([evil, evil]) }}{{ p.rows([[evil, evil]]) }}{% endcall %}
 {% call p.columns() %}{{ p.plot(picture, evil) }}{% endcall %}
 {{ p.plots([picture]) }}
-{% call p.details(evil) %}{{ p.program({"versions": {evil: evil}}) }}{{ p.machine({"name": evil}) }}{% endcall %}
+{% call p.details(evil) %}{{ p.program(session) }}{{ p.machine(session.machine) }}{% endcall %}
 {% endcall %}
 """
 
@@ -38,7 +39,8 @@ def page_of(body: str = "", text: str = "text") -> str:
 
 def test_every_text_is_escaped():
     page = templates().from_string(PARTS)
-    body = page.render(evil=EVIL, finding=Finding("bad", EVIL), picture=NoPicture)
+    session = Session(versions={EVIL: EVIL}, machine=Machine(name=EVIL))
+    body = page.render(evil=EVIL, finding=Finding("bad", EVIL), picture=NoPicture, session=session)
     checker = checked(f"<main>{body}</main>")
     assert " ".join(checker.texts).count(EVIL) == 18
     assert " ".join(checked(page_of(text=EVIL)).texts).count(EVIL) == 5

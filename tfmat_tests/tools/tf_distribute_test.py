@@ -68,8 +68,8 @@ def test_a_strategy_trains_as_keras_does(part, tmp_path, monkeypatch, name):
 
     samples, skipped = part("rounds").measure_variants(lambda _: launches, 1, samples_of)
     assert not skipped and samples[0]["rate"] > 0
-    losses = answers[0]["tasks"][0]["losses"]
-    steps = np.cumsum([0, 10, 10, 10, answers[0]["tasks"][0]["steps"]])
+    losses = answers[0][0]["losses"]
+    steps = np.cumsum([0, 10, 10, 10, answers[0][0]["steps"]])
     plain = keras_losses(config, dataset, 2 * steps[-1])
     expected = [plain[i:j].mean() for i, j in itertools.pairwise(steps)]
     if name == "asynchronous":
