@@ -531,6 +531,13 @@ Flags = NDArray[np.bool_]
 _Pool = list[tuple[Array, Array, NDArray[np.intp]]]
 # How far the rise of the sum of squares at an end may be from what a linear law gives, as a share of it.
 _LINEAR = 0.25
+# _LEVEL: a label that raises the sum of squares by less than this many times what ends its interval, at the end of its
+# range and without the others, has hardly any effect there.
+_LEVEL = 9.0
+# _BEND: such a label is not ruled out below this many times the rise that ends other intervals: 8.68 over 3.84, the
+# 95 % limits with and without a bend at an unknown place (D. W. K. Andrews, Econometrica 61 (1993) 821-856, table I as
+# corrected in 71 (2003) 395-397, one parameter).
+_BEND = 2.26
 # _ITERATIONS: steps of a search with one label held, at most.
 _ITERATIONS = 20
 # _TOLERANCE: such a search ends where a step promises less than this share of the rise that ends an interval.
@@ -739,6 +746,8 @@ def _answer(
     else:
         profiled = (residuals, found) if thinned is None else _noiseless(thinned, found)
         interval_labels = profile_limits(*profiled, half, rise, elsewhere)
+        if thinned is not None:
+            _open_what_levels_off(interval_labels, residuals, found, rise)
     shared_std = np.zeros_like(label_std)
     if any(off_by):
         added, shared = _by_errors(residuals, found, sigma, *off_by)
@@ -1033,6 +1042,27 @@ def profile_limits(
     return np.asarray(np.clip(np.where(is_open, [0.0, 1.0], limits), 0.0, 1.0))
 
 
+def _open_what_levels_off(limits: Array, residuals: Residuals, found: Minimum, rise: Array) -> None:
+    """Opens, in place, ends of intervals [curves, p, 2] to the ends of ranges that the measured points allow.
+
+    A profile about the fit's own response knows no noise. Where a label has no effect beyond a bend, such as a largest
+    damage that the test did not reach, the noise decides on which side of the bend the fit stands, and how much worse
+    than the fit all labels beyond are. The fit has the best of all places of the bend: the sum of squares rises further
+    by chance than it does for a label that has an effect everywhere.
+    """
+    best = found.labels
+    sides = _Sides.of(residuals, found, rise)
+    far = sides.alone(np.stack([best, 1.0 - best], axis=2).reshape(-1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        level = sides.height(far) < _LEVEL
+    rows = np.flatnonzero(level & ((limits > 0.0) & (limits < 1.0)).reshape(-1))
+    if len(rows):
+        part = sides.rows(rows)
+        rises = part._search(far[rows], [])[1]
+        rows = rows[rises <= _BEND * part.rise]
+        limits.reshape(-1)[rows] = np.tile([0.0, 1.0], best.size)[rows]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Sides:
     """The two sides of labels of curves, one row each.
@@ -1091,6 +1121,13 @@ class _Sides:
         labels = self.best if labels is None else labels
         step = (self.side * (distance - self.held(labels)))[:, None]
         return np.clip(labels + step * self.slope, 0.0, 1.0)
+
+    def alone(self, distance: Array) -> Array:
+        """Labels [rows, p] of the best with the held one alone moved to a distance."""
+        labels = self.best.copy()
+        at = np.take_along_axis(labels, self.column[:, None], 1) + (self.side * distance)[:, None]
+        np.put_along_axis(labels, self.column[:, None], np.clip(at, 0.0, 1.0), 1)
+        return labels
 
     def height(self, labels: Array) -> Array:
         """The rise of the sum of squares at labels [rows, p] over what ends the interval, [rows]."""

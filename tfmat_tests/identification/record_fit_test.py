@@ -1,5 +1,7 @@
 """Least squares of one measured curve: the global minimum, whatever else is in the call, and honest intervals."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -485,3 +487,18 @@ def test_an_interval_holds_no_answer_with_terms_in_each_others_places(tmp_path):
     (answer,) = tfmat.identify(f"uniaxial={file}", law="ogden")
     low, high = answer.parameters["mu1"].ci95
     assert 0.1 < low < 0.4 < high
+
+
+@pytest.mark.parametrize(("limit", "is_open"), [(0.8, True), (0.3, False)])
+def test_a_largest_damage_that_the_test_did_not_reach_stays_open(limit, is_open):
+    """The damage of the test comes to 0.4. Its noise puts the fit before that, and larger limits fit nearly as well."""
+    law, turns = find_law("ladeveze_shear"), [0.0, 0.01, 0.0, 0.025, 0.01, 0.05, 0.025, 0.08]
+    strain = np.concatenate([np.linspace(*ends, 25) for ends in itertools.pairwise(turns)])
+    truth = np.array([[4500.0, 25.0, 450.0, 0.5, 0.25, 25.0, limit]])
+    stress = law.respond(History("shear", strain=strain[None]), truth)[0]
+    stress += np.random.default_rng(1001).normal(0.0, 0.5, len(stress))
+    answer = tfmat.identify({"cyclic_shear": (strain, stress)}, law="ladeveze_shear")
+    low, high = answer.parameters["dmax"].ci95
+    assert low <= limit <= high
+    assert any("only known to be at least" in each.text for each in answer.warnings) == is_open
+    assert is_open or high - low < 0.15
