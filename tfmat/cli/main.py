@@ -158,6 +158,11 @@ def _tell(error: BaseException) -> int:
             error.__context__, BrokenPipeError
         ):  # what rich makes of it
             return 0
+        case Exception() if "tfmat.materials.registry" in sys.modules:
+            from tfmat.materials.registry import users_error
+
+            if found := users_error(error):
+                return _tell(found)
     raise error
 
 

@@ -29,7 +29,7 @@ import psutil
 import threadpoolctl
 from numpy.typing import NDArray
 
-from tfmat.errors import InputError
+from tfmat.errors import InputError, nearest
 from tfmat.files import (
     atomic_write,
     check_json,
@@ -1059,6 +1059,17 @@ class PackedDataset:
 def is_dataset(folder: str | pathlib.Path) -> bool:
     """Whether `folder` itself is a data set (finished or not)."""
     return (pathlib.Path(folder) / MANIFEST).is_file()
+
+
+def check_is_no_dataset(data_dir: str | pathlib.Path) -> None:
+    """InputError for a folder that is not there and has a data set's name: nobody calls a folder of data sets so."""
+    folder = pathlib.Path(data_dir)
+    if re.fullmatch(r".+-\d+-[0-9a-f]{8}", folder.name) and not folder.exists():
+        others = [each.name for each in folder.parent.glob("*") if is_dataset(each)]
+        raise InputError(
+            f"there is no data set {folder}{nearest(folder.name, others)}; --data_dir is a data set, or the folder "
+            "that holds data sets"
+        )
 
 
 def is_complete(folder: str | pathlib.Path) -> bool:

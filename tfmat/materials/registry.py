@@ -51,6 +51,11 @@ GUIDE = "docs/adding_a_law.md shows a complete one"
 
 # Resolved path -> (digest of the file, module): a file is run once, and again only when it has changed.
 _modules: dict[pathlib.Path, tuple[str, types.ModuleType]] = {}
+# _MEASURES: what a law's strain and stress may be.
+_MEASURES = {
+    "strain": ("true", "engineering", "engineering shear", "nominal"),
+    "stress": ("true", "engineering", "shear", "nominal"),
+}
 # SHA-256 of the files that `trust` was told of in this process.
 _named: set[str] = set()
 DEFAULT_LAW = "hahn_tsai"
@@ -188,6 +193,12 @@ def check_definition(law: type[Law], spec: str) -> None:
         raise InputError(
             f"law {spec}: name is {law.name!r}; give letters, digits, _ and -, since folders carry it"
         )
+    for kind, measure in _MEASURES.items():
+        said = getattr(law, f"{kind}_measure")
+        if said not in measure:
+            raise InputError(
+                f"law {spec}: {kind}_measure is {said!r}; give one of {', '.join(map(repr, measure))}"
+            )
     parameters = law.parameters
     if not (
         isinstance(parameters, tuple)
@@ -290,6 +301,14 @@ def _one_line(error: BaseException, path: str) -> str:
         if frame.filename == path
     ]
     return f"{text} (line {numbers[-1]})" if numbers else text
+
+
+def users_error(error: BaseException) -> InputError | None:
+    """An error within a law or test file of the user's, with its line there; None for any other."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if pathlib.Path(frame.filename) in _modules:
+            return InputError(f"{frame.filename}: {_one_line(error, frame.filename)}")
+    return None
 
 
 def law_class(spec: str) -> type[Law]:

@@ -17,6 +17,7 @@ from tfmat.console import log, open_console, progress_bar
 from tfmat.data.dataset import (
     PackedDataset,
     available_threads,
+    check_is_no_dataset,
     check_memory,
     dataset_folder,
     generate_dataset,
@@ -71,6 +72,7 @@ def curve_settings(config: Config) -> CurveSettings:
 def named_dataset(config: Config, data_dir: str) -> PackedDataset | None:
     """The data set that `data_dir` is, whose settings then replace the config's; None for a folder of data sets."""
     if not is_dataset(data_dir):
+        check_is_no_dataset(data_dir)
         return None
     dataset = PackedDataset.open(data_dir)
     _adopt(config, dataset)

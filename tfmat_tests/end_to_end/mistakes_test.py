@@ -169,3 +169,31 @@ def test_a_damaged_checkpoint_is_named(programs: ForkServer, tmp_path: pathlib.P
     assert {name for name in before if before[name] != after.get(name)} <= {
         "run/log.txt", "run/.lock"
     }  # fmt: skip
+
+
+def test_a_data_set_that_is_not_there_is_no_folder_of_data_sets(
+    refused: Refuse, tmp_path: pathlib.Path, voce_set: PackedDataset
+) -> None:
+    shutil.copytree(voce_set.folder, tmp_path / "data" / voce_set.folder.name)
+    wrong = voce_set.folder.name[:-8] + "00000000"
+    said = refused("train", f"--data_dir=data/{wrong}", "--workdir=run")
+    assert said.startswith(
+        f"there is no data set data/{wrong}; did you mean '{voce_set.folder.name}'?"
+    )
+
+
+def test_an_error_within_a_law_of_ones_own_is_one_line(
+    refused: Refuse, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "law.py").write_text(
+        "from tfmat.materials.metals import Voce\n\n\n"
+        "class Mine(Voce):\n"
+        "    name = 'mine'\n\n"
+        "    def hardening(self, plastic_strain, columns):\n"
+        "        strength, peak = columns\n"
+    )
+    (tmp_path / "a.csv").write_text(
+        "strain [-],stress [MPa]\n" + "".join(f"{i / 1e3},{200 + i}\n" for i in range(50))
+    )
+    said = refused("identify", "a.csv", "--law=law.py:Mine")
+    assert said.startswith(f"{tmp_path}/law.py: ValueError: ") and said.endswith("(line 8)")

@@ -488,6 +488,11 @@ def test_exception_on_import_names_error_and_line(tmp_path):
         ("1e3, 2e3", "2e3, 1e3", "parameter E: range is 2000 to 1000"),
         ("1e-3, 1.0", "0.0, 1.0", "parameter c: range is 0 to 1; give 0 < low < high"),
         ('"log"', '"lgo"', "scale 'lgo'"),
+        (
+            'strain_measure = "engineering"',
+            'strain_measure = "tru"',
+            "strain_measure is 'tru'; give one of 'true'",
+        ),
         ('"c"', '"E"', "same name"),
         ('"c"', '"two words"', "ASCII"),
         ("parameters = (", "parameters = 3 or (", "must be a tuple of Parameter"),

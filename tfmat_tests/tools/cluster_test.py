@@ -19,7 +19,6 @@ from tfmat_tests.cluster import (
     assert_refused,
     program,
 )
-from tfmat_tests.processes import forked_python
 from tfmat_tests.slurm import wait_for
 
 # The tests' network has many weights in few operations, whose graph is made quickly:
@@ -34,30 +33,6 @@ TRAIN = (
 )  # fmt: skip
 # The same path is another folder on each node.
 FORKS = pathlib.Path("/dev/shm/forks")
-# In a fork that has TensorFlow: enters a node's namespaces, as a command on it would, and serves there.
-SERVE = """
-import faulthandler, gc, os, pathlib, shutil, sys
-
-sys.path.insert(0, "tools")
-import cluster_nodes
-from tfmat_tests import fork_server
-
-cluster, node, programs, forks = sys.argv[1:]
-faulthandler.cancel_dump_traceback_later()  # its thread would not survive the fork
-
-
-def serve():
-    gc.enable()
-    shutil.copytree(programs, forks)
-    fork_server.main(f"{forks}/socket")
-    os._exit(0)
-
-
-# Python ignores SIGPIPE, which a command would not; this one goes on as a Python.
-cluster_nodes.Cluster(pathlib.Path(cluster)).popen(
-    node, ["true"], before=serve, restore_signals=False
-)
-"""
 
 
 def environment(programs=pathlib.Path(sys.executable).parent):
@@ -74,18 +49,18 @@ def environment(programs=pathlib.Path(sys.executable).parent):
 
 @pytest.fixture(scope="module")
 def forks(nodes, tmp_path_factory):
-    """A folder with a `tfmat` that starts at once: each node has a process with TensorFlow loaded, which is forked.
-
-    That process is itself a fork, which enters the node: TensorFlow is not loaded again.
-    """
+    """A folder with a `tfmat` that starts at once: each node has a process with TensorFlow loaded, which is forked."""
     folder = tmp_path_factory.mktemp("forks")
     stub = (mpi.PROJECT / "tfmat_tests" / "forked_python.py").read_text("utf-8")
     program(folder, "tfmat", f'exec {FORKS}/python -P -m tfmat "$@"')
     (folder / "python").write_text(f"#!{sys.executable} -IS\n{stub}", "utf-8")
     (folder / "python").chmod(0o755)
+    # A fork's command line stands in the place of the server's, whose last word leaves room for it.
+    serve = f"{sys.executable} -m tfmat_tests.fork_server {FORKS}/socket {'-' * 4096}"
+    start = f"cp -r {folder} {FORKS} && exec {serve}"
     servers = [
         subprocess.Popen(
-            [forked_python(), "-c", SERVE, nodes.folder, node, folder, FORKS],
+            nodes.command("run", f"--node={node}", "--", "sh", "-c", start),
             cwd=mpi.PROJECT, env=environment(), stdin=subprocess.PIPE,
         )
         for node in nodes.status()
