@@ -747,7 +747,7 @@ class Settings(_Section):
     steps_per_call: int | None = key(None, "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive, changeable=True)
     profile: bool = key(False, "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/scaling.md)", changeable=True)
     trace_steps: int | None = key(None, "record every operation of so many steps in trace.json.gz (none: no trace)", "1 or more", _positive, changeable=True)
-    jit_compile: bool = key(False, "compile the step with XLA (slower on CPUs; measure)")
+    jit_compile: bool = key(False, "compile the step with XLA (slower on CPUs; measure)", changeable=True)
     precision: str = key("float32", "of dense layers in training steps: float32, bfloat16 (weights and sums stay float32), or auto: bfloat16 where a trial finds it faster", choices=("float32", "bfloat16", "auto"))
     parallel: Parallelism = dataclasses.field(default_factory=Parallelism)
     data: DataSection = dataclasses.field(default_factory=DataSection)

@@ -183,7 +183,7 @@ class Trainer:
       >>> trainer.fit(x, y, global_batch_size=256, train_for="5epochs", validation=(x_val, y_val))  # doctest: +SKIP
 
     With a `workdir`, the same program started again goes on where it was stopped (by Ctrl-C, SIGTERM, SIGKILL or a
-    power failure) and ends with bit-identical weights; on a GPU, whose sums have no fixed order, up to rounding.
+    power failure) and ends with bit-identical weights; not on a GPU, whose sums have no fixed order.
 
     Args:
       model: built Keras model; its weights are the start and, after `fit`, the result.
