@@ -1572,6 +1572,7 @@ def _in_its_own_order(
         to_measures_of_the_law(test, raw, measures_of(raw), target)
     if "time" in programme.channels:
         test.time = _checked_time(raw, programme)
+        test.assumed += filter(None, [raw.time_assumed])
     _zero_strain(test, cleaning.toe == "auto")
     if isinstance(programme, Uniaxial):
         _take_off_slack(test, cleaning.toe == "auto")

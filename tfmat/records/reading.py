@@ -1,12 +1,14 @@
 """From a file that a testing machine exported to strain and stress, and what it says of the test."""
 
+import contextlib
 import dataclasses
+import datetime
 import itertools
 import os
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -145,10 +147,18 @@ def _from_name(stem: str) -> dict[str, str]:
     return {key: values.pop() for key, values in seen.items() if len(values) == 1}
 
 
-TIME_UNITS: dict[str, float] = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86400.0}
+TIME_UNITS: dict[str, float] = {
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 _SPELLINGS = {
     **dict.fromkeys(("sec", "secs", "second", "seconds", "sekunden", "secondes"), "s"),
     **dict.fromkeys(("msec", "milliseconds"), "ms"),
+    **dict.fromkeys(("µs", "μs", "usec", "microseconds"), "us"),
     **dict.fromkeys(("mins", "minute", "minutes", "minuten"), "min"),
     **dict.fromkeys(("hr", "hrs", "hour", "hours", "std", "stunden", "heures"), "h"),
     **dict.fromkeys(("day", "days", "tage", "jours"), "d"),
@@ -159,6 +169,10 @@ _TIMES = word_set(
     time zeit temps tiempo tempo t prüfzeit testzeit elapsed czas čas tijd zaman süre tid время 時間 时间 시간
     """
 )
+# _CLOCKS: words that name a column of a clock, which counts where no column is called time.
+_CLOCKS = word_set("timestamp datetime uhrzeit clock heure hora ora godzina saat")
+# _DATES: words that name a column of the day beside a clock's.
+_DATES = word_set("date datum fecha tarih dato päivä")
 # _OF_TIMES: words beside them for what is made of a time, and is none.
 _OF_TIMES = word_set("log ln lg log10 sqrt increment delta interval rate")
 
@@ -182,10 +196,7 @@ def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> i
     """
     if wanted is not None:
         return _wanted_column(table, "time", wanted, split_time_header)
-    names = [re.split(r"[\W_]+", plain(split_time_header(name)[0])) for name in table.header]
-    found = [
-        i for i, words in enumerate(names) if _TIMES & set(words) and not _OF_TIMES & set(words)
-    ]
+    found = _called(table, _TIMES) or _called(table, _CLOCKS)
     if len(found) > 1 and not needed:
         return None
     if len(found) > 1:
@@ -194,6 +205,98 @@ def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> i
             f"several columns could be the time ({shorten(several)}); set --time_column"
         )
     return found[0] if found else None
+
+
+def _called(table: Table, names: set[str]) -> list[int]:
+    """The columns that one of these words names, and that are not made of a time."""
+    words = [set(re.split(r"[\W_]+", plain(split_time_header(name)[0]))) for name in table.header]
+    return [i for i, called in enumerate(words) if names & called and not _OF_TIMES & called]
+
+
+# _CLOCK: `0:01:02.5`, `1:02.5`, `11:30:00 PM`, `1 day, 0:00:01`, and what stands before it, which may be a date.
+_CLOCK = re.compile(
+    r"(?:(?P<days>\d+) days?,? )?(?P<date>\d{1,4}[-./]\d{1,2}[-./]\d{2,4}[ T])?"
+    r"(?P<first>\d{1,4}):(?P<second>\d{1,2}(?:[.,]\d*)?)(?::(?P<third>\d{1,2}(?:[.,]\d*)?))?"
+    r"(?: ?(?P<half>[ap])\.?m\.?)?Z?",
+    re.IGNORECASE,
+)
+_DAY = 86400.0
+# _WORKBOOK_DAY_0: the day before those of times above 24 hours in a workbook.
+_WORKBOOK_DAY_0 = datetime.date(1899, 12, 31).toordinal()
+
+
+def seconds_of_clocks(cells: Sequence[Cell], name: str) -> Array | None:
+    """Times of a clock, with or without a date, as seconds [rows]; None where the first cell is none.
+
+    Args:
+      name: the column's header, which may say `mm:ss` or `hh:mm`.
+
+    Raises:
+      InputError: a cell is no such time, or it can be read in two ways.
+    """
+    found = [_CLOCK.fullmatch(cell.strip()) if isinstance(cell, str) else None for cell in cells]
+    if not found or found[0] is None:
+        return None
+    matches = [match for match in found if match is not None]
+    if len(matches) < len(cells):
+        bad = shorten(str(cells[found.index(None)]))
+        raise InputError(f"column '{name}' holds times such as '{cells[0]}', and '{bad}' is none")
+    seconds = [_seconds(match, name) for match in matches]
+    days = _days([match["date"] or "" for match in matches], name)
+    if days is None:
+        # A clock that falls by more than half a day has passed midnight.
+        days = list(itertools.accumulate(b < a - _DAY / 2 for a, b in itertools.pairwise(seconds)))
+        days = [0, *days]
+    return np.array([day * _DAY + second for day, second in zip(days, seconds, strict=True)])
+
+
+def _seconds(match: re.Match[str], name: str) -> float:
+    """Seconds since midnight, or since the test began; days before them count too."""
+    first, second, third = (
+        None if text is None else float(text.replace(",", ".")) for text in match.group(3, 4, 5)
+    )
+    assert first is not None and second is not None
+    hours, minutes, seconds = first, second, third or 0.0
+    if third is None and not match["half"]:
+        is_fine = not match["second"].isdecimal()
+        says = re.search(r"(?P<hours>h+):m+|m\w*:s", name, re.IGNORECASE)
+        if says is None and not is_fine:
+            raise InputError(
+                f"'{match[0]}' in column '{name}' may be minutes and seconds, or hours and minutes; name the column "
+                "'Time (mm:ss)' or 'Time (hh:mm)'"
+            )
+        if is_fine or (says and not says["hours"]):
+            hours, minutes, seconds = 0.0, first, second
+    if match["half"]:
+        hours = hours % 12 + 12 * (match["half"].lower() == "p")
+    return float(match["days"] or 0) * _DAY + hours * 3600.0 + minutes * 60.0 + seconds
+
+
+def _days(dates: list[str], name: str) -> list[int] | None:
+    """The day of each date [rows], counted from the first one; None where no row tells one, or all tell the same."""
+    if len(set(dates)) == 1:
+        return None
+    readings = []
+    for is_usual, (year, month, day) in (
+        (lambda date: date[:4].isdecimal(), (0, 1, 2)),
+        (lambda date: not date[:4].isdecimal(), (2, 1, 0)),
+        (lambda date: "/" in date and not date[:4].isdecimal(), (2, 0, 1)),
+    ):
+        if not all(date == "" or is_usual(date) for date in dates):
+            continue
+        with contextlib.suppress(ValueError):
+            known = {"": _WORKBOOK_DAY_0}
+            for date in set(dates) - {""}:
+                parts = [int(part) for part in re.findall(r"\d+", date)]
+                known[date] = datetime.date(parts[year], parts[month], parts[day]).toordinal()
+            readings.append([known[date] - known[dates[0]] for date in dates])
+    if len(readings) != 1:
+        shown = " and ".join(sorted(filter(None, set(dates)))[:2])
+        raise InputError(
+            f"the dates of column '{name}' ({shown.strip()}) can be read in {len(readings) or 'no'} ways; write them "
+            "as 2026-11-28, or give the time in seconds"
+        )
+    return readings[0]
 
 
 def split_time_header(header: str) -> tuple[str, str | None]:
@@ -1389,7 +1492,7 @@ class RawCurve:
       shear_strain: how it counts where it is a shear strain: `engineering` (gamma), `tensor` (gamma / 2), `epsilon`
         (called epsilon without indices: probably gamma, perhaps not), or None where nothing is said.
       steps: what was done, in words.
-      assumed: what was assumed and not read, in short.
+      assumed: what was assumed and not read, in short; time_assumed: the same of the time, for tests that need it.
       conditions: what head and file name say of the test, see `MeasuredTest`.
       us_unit_hints: what speaks for US units where the stress has none, in words.
       is_shear: its columns are called shear, gamma or tau.
@@ -1409,6 +1512,7 @@ class RawCurve:
     shear_strain: Literal["engineering", "tensor", "epsilon"] | None = None
     steps: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    time_assumed: str = ""
     conditions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     us_unit_hints: tuple[str, ...] = ()
     is_shear: bool = False
@@ -1523,7 +1627,12 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             curve = dataclasses.replace(curve, steps=(guess, *read), assumed=assumed)
         if time is not None:
             seconds, said = _time(part, time, mark, options)
-            curve = dataclasses.replace(curve, time=seconds, steps=(*curve.steps, said))
+            curve = dataclasses.replace(
+                curve,
+                time=seconds,
+                time_assumed="time in s" if said.endswith("(assumed)") else "",
+                steps=(*curve.steps, said),
+            )
         found = conditions_of(table.notes, stem) | ({"specimen": label} if label else {})
         said_before = [f"{key}: {text}" for key, text in table.notes.items()]
         curve = dataclasses.replace(
@@ -1711,6 +1820,11 @@ def _time(
 ) -> tuple[Array, str]:
     """The time of every row, [rows], s, and where it is from, in words."""
     name, in_header = split_time_header(table.header[index] if table.header else str(index + 1))
+    clocks = seconds_of_clocks(
+        _with_dates(table, index), table.header[index] if table.header else name
+    )
+    if clocks is not None:
+        return clocks, f"time from column '{name}', the time of a clock"
     said = next(filter(None, (options.time_unit, in_header, table.units[index])), None)
     unit, factor = find_time_unit(said or "s")
     column = Column(index, name, axis_unit("-", "strain"), "")
@@ -1718,6 +1832,19 @@ def _time(
     return column_numbers(
         table, column, mark
     ) * factor, f"time from column '{name}' in {unit}{source}"
+
+
+def _with_dates(table: Table, index: int) -> list[Cell]:
+    """The cells of a column of the time, each behind its date where another column tells that."""
+    dates = [i for i in _called(table, _DATES) if i != index]
+    cells: list[Cell] = []
+    for _, row in table.rows:
+        cell = row[index] if index < len(row) else ""
+        if len(dates) == 1 and isinstance(cell, str) and re.match(r"\d+:\d", cell.strip()):
+            date = str(row[dates[0]]).strip().removesuffix(" 00:00:00")
+            cell = f"{date} {cell.strip()}" if re.fullmatch(r"[\d./-]+", date) else cell
+        cells.append(cell)
+    return cells
 
 
 def _shear_strain(
@@ -1805,7 +1932,8 @@ def rate_of(raw: RawCurve, said: str | None) -> tuple[float, str, str]:
         top = int(np.abs(raw.strain).argmax())
         seconds = float(raw.time[top] - raw.time[0])
         if seconds > 0:
-            return abs(float(raw.strain[top] - raw.strain[0])) / seconds, "strain over time", ""
+            rate = abs(float(raw.strain[top] - raw.strain[0])) / seconds
+            return rate, "strain over time", raw.time_assumed
     raise InputError(
         "nothing says its strain rate; give it in a table of tests (columns file, rate in 1/s, temperature in °C), in "
         "the file's head or name (0.01 1/s), or by a column of the time"

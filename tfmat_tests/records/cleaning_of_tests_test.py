@@ -194,6 +194,13 @@ def test_time_with_its_unit(tmp_path):
     assert test.settings == pytest.approx({"strain": 0.01, "rate": 1e-3, "hold": 5000.0}, rel=0.03)
 
 
+def test_a_time_without_a_unit_is_taken_as_seconds_and_said_so(tmp_path):
+    path = pathlib.Path(relaxation(tmp_path, unit="s"))
+    assert "time in s" not in only(Viscous(), str(path)).assumed
+    path.write_text(path.read_text().replace("Time [s]", "Time"))
+    assert "time in s" in only(Viscous(), str(path)).assumed
+
+
 def test_time_that_runs_backwards_or_is_missing(tmp_path):
     time = np.concatenate([np.linspace(0, 10, 20), 10 + np.geomspace(1, 5000, 50)])
     time[30] = 1.0

@@ -139,6 +139,10 @@ def test_rate_and_temperature_of_head_name_or_time(tmp_path):
     assert [t.rate for t in record.tests] == pytest.approx([0.01, 1.0, 0.1], rel=1e-3)
     assert [t.temperature for t in record.tests] == pytest.approx([200.0, 20.0, 20.0])
     assert "temperature of 20 °C" in record.assumed
+    assert "time in s" not in record.assumed
+    bare = tmp_path / "bare.csv"
+    bare.write_text((tmp_path / "c.csv").read_text().replace("time (min)", "time"))
+    assert "time in s" in only(STEEL, *files[:2], str(bare)).assumed
 
 
 @pytest.mark.parametrize(

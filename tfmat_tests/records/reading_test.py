@@ -1,5 +1,7 @@
 """From files to strain and stress: names, units and conditions as laboratories write them."""
 
+import datetime
+
 import numpy as np
 import pytest
 
@@ -998,6 +1000,74 @@ def test_two_columns_of_time_matter_only_where_the_time_does(tmp_path):
     # The logarithm of a time is none.
     path.write_text(path.read_text().replace("Running time (s)", "log time"))
     np.testing.assert_allclose(read_curves(path, of_test=True)[0].time, np.arange(20.0))
+
+
+# Seconds of a test that ends after two days, and how a clock writes them.
+SECONDS = np.concatenate([np.arange(15) * 2.5, [3600.0, 43200.0, 86400.0, 90000.0, 172800.0]])
+BEGUN = datetime.datetime(2026, 11, 12, 23, 30)
+
+
+def clocked(form: str) -> list[str]:
+    return [f"{BEGUN + datetime.timedelta(seconds=s):{form}}" for s in SECONDS.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("Time", [f"{int(s // 3600)}:{int(s // 60 % 60):02}:{s % 60:04.1f}" for s in SECONDS]),
+        ("Zeit (hh:mm:ss.s)", [f"{s // 3600:.0f}:{s // 60 % 60:.0f}:{s % 60}" for s in SECONDS]),
+        ("Time", [f"{int(s // 60)}:{s % 60:04.1f}" for s in SECONDS]),
+        ("Time", [f"{datetime.timedelta(seconds=s)}" for s in SECONDS.tolist()]),
+        ("Time", clocked("%Y-%m-%d %H:%M:%S.%f")),
+        ("Timestamp", clocked("%Y-%m-%dT%H:%M:%SZ.%f")),
+        ("Uhrzeit", clocked("%d.%m.%Y %H:%M:%S,%f")),
+        ("Time", clocked("%m/%d/%Y %I:%M:%S.%f %p")),
+        ("Datum;Uhrzeit", clocked("%d.%m.%Y;%H:%M:%S,%f")),
+    ],
+)
+def test_a_time_of_a_clock_is_read_as_seconds(tmp_path, header, cells):
+    cells = [cell.replace("Z.000000", "Z").replace("Z.500000", ".5Z") for cell in cells]
+    rows = [
+        f"{cell};{row}" for cell, row in zip(cells, table("", ";").split("\n")[1:], strict=False)
+    ]
+    path = write(tmp_path, "\n".join([f"{header};strain;stress", *rows]))
+    (curve,) = read_curves(path, of_test=True, needs_time=True)
+    np.testing.assert_allclose(curve.time - curve.time[0], SECONDS)
+    assert curve.time_assumed == ""
+    assert "the time of a clock" in curve.steps[-1]
+
+
+def test_times_of_a_workbook_are_read_as_seconds(tmp_path):
+    import openpyxl.utils.datetime
+
+    # Above 24 hours a workbook's time is a date of 1900.
+    cells = [openpyxl.utils.datetime.from_excel(s / 86400.0) for s in SECONDS.tolist()]
+    rows = [[cell, *row[:2]] for cell, row in zip(cells, sheet_rows()[2:], strict=True)]
+    path = write_workbook(tmp_path / "t.xlsx", {"S": [["Time", "Strain (%)", "Stress"], *rows]})
+    (curve,) = read_curves(path, of_test=True, needs_time=True)
+    np.testing.assert_allclose(curve.time, SECONDS, atol=1e-3)
+
+
+def test_a_clock_without_dates_passes_midnight_once(tmp_path):
+    rows = [f"{BEGUN + datetime.timedelta(hours=i):%H:%M:%S},{i},{i}" for i in range(12)]
+    path = write(tmp_path, "\n".join(["time,strain,stress", *rows]))
+    (curve,) = read_curves(path, of_test=True)
+    np.testing.assert_allclose(np.diff(curve.time), 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["0:01", "0:02"], "may be minutes and seconds, or hours and minutes"),
+        (["11/02/2026 1:00:00", "11/03/2026 1:00:00"], "can be read in 2 ways"),
+        (["0:00:01", "later"], "holds times such as '0:00:01', and 'later' is none"),
+    ],
+)
+def test_a_clock_that_can_be_read_in_two_ways_is_refused(tmp_path, cells, said):
+    rows = [f"{cell},{i},{i}" for i, cell in enumerate([cells[0]] * 10 + [cells[1]] * 10)]
+    path = write(tmp_path, "\n".join(["time,strain,stress", *rows]))
+    with pytest.raises(InputError, match=said):
+        read_curves(path, of_test=True)
 
 
 # --------------------------------------------------------------------------------------------------
