@@ -398,7 +398,7 @@ _OTHER_WORDS = word_set(
     transversal transversale trasversale lateral radial hoop circumferential volumetric hydrostatic
     thermal residual relative normalized normalised comp width thickness gauge time modulus proof
     yield querdehnung querverformung plastisch command setpoint demand count peak valley maximum
-    minimum max min energy work power temperature density trans lat rychlost hızı
+    minimum max min sd stdev cv drop intensity bearing energy work power temperature density trans lat rychlost hızı
     """
 )
 # _RATES: ends of words for a rate.
@@ -438,6 +438,15 @@ _MEASURE_WORDS: dict[str, Measure] = {
 }
 # _PART: beginnings of words for one part of the strain; a law is identified from the total.
 _PART = word_set("plasti plásti elasti élasti elásti 塑性 弾性 弹性")
+# _BENDING: beginnings of words for bending, whose stress at the surface is no stress of a law.
+_BENDING = word_set(
+    """
+    flex fless bend bieg randfaser buig zgina zginan ohyb hajlit taivut böjnings bøyning egilme
+    изгиб 曲げ 弯曲 彎曲 굽힘
+    """
+)
+# _RANGE: a strain or stress from the lowest to the highest of a cycle.
+_RANGE = re.compile(r"(strain|stress|load|force|displacement)[ _-]?range|schwingbreite")
 # _PLASTIC: short names of the plastic strain, without the `_` in them.
 _PLASTIC = re.compile(
     r"(?<![^\W\d_])(?:peeq|(?:eps(?:ilon)?|ε|strain|dehnung|e)[ _,.]?(?:pl(?:ast)?|p))(?![^\W_])",
@@ -596,17 +605,8 @@ def _with_unit(
 ) -> Column:
     header = table.header[index] if table.header else f"{index + 1}"
     name, in_header = split_header(header)
-    if axis == "strain" and _is_part(header):
-        raise InputError(
-            f"column '{shorten(header)}' is a part of the strain; the total strain is needed (plastic strain and "
-            "stress over modulus): add that column, or call it total strain where it is"
-        )
-    words = _words(header)
-    if "pk2" in words or (words & {"2nd", "second"} and words & {"piola", "kirchhoff"}):
-        raise InputError(
-            f"column '{shorten(header)}' is the second Piola-Kirchhoff stress; multiply it by the stretch, which makes "
-            "it an engineering stress, and call the column so"
-        )
+    if why := _unusable(header, axis):
+        raise InputError(f"column '{shorten(header)}' is {why}")
     if unit is not None:
         return Column(index, name, axis_unit(unit, axis), GIVEN)
     factor = _FACTOR.search(name) if name != in_header else None
@@ -895,9 +895,9 @@ def _named_column(table: Table, axis: Axis, measure: str | None) -> int:
                 f"several columns could be the {axis} ({shorten(', '.join(called))}); set --{axis}_column, a name or "
                 f"one of the numbers {', '.join(str(i + 1) for i in found)}"
             )
-    parts = [i for i, name in enumerate(table.header) if _is_part(name)]
-    if axis == "strain" and parts:
-        return parts[0]  # and is refused
+    refused = [i for i, name in enumerate(table.header) if _unusable(name, axis)]
+    if refused:
+        return refused[0]  # and its line says why
     names = ", ".join(name for name in table.header if name)
     raise InputError(
         f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
@@ -935,9 +935,36 @@ def _is_named(header: str, quantity: str) -> bool:
         words |= {"strain"} if "e" in words else {"stress"}
     if words & _OTHER_WORDS or any(word.endswith(_RATES) for word in words):
         return False
-    if quantity == "strain" and _is_part(header):
-        return False
-    return _any_of(words, _WORDS[quantity] | _ENDINGS[quantity])
+    axis: Axis = "strain" if quantity in ("strain", "displacement") else "stress"
+    return _any_of(words, _WORDS[quantity] | _ENDINGS[quantity]) and not _unusable(header, axis)
+
+
+def _unusable(header: str, axis: Axis) -> str:
+    """What a column that is named for an axis holds, where no law takes it, and what to do; '' for any other column."""
+    words = _words(header)
+    if axis == "strain" and _is_part(header):
+        return (
+            "a part of the strain; the total strain is needed (plastic strain and stress over modulus): add that "
+            "column, or call it total strain where it is"
+        )
+    if axis == "stress" and (
+        "pk2" in words or (words & {"2nd", "second"} and words & {"piola", "kirchhoff"})
+    ):
+        return (
+            "the second Piola-Kirchhoff stress; multiply it by the stretch, which makes it an engineering stress, and "
+            "call the column so"
+        )
+    names = (axis, BEFORE_SIZE[axis])
+    if not any(_any_of(words, _WORDS[name] | _ENDINGS[name]) for name in names):
+        return ""
+    if _begins(words, _BENDING):
+        return (
+            "of a bending test, whose stress differs over the section, and no law here is of bending; if it is the "
+            f"{axis} of tension or compression, call it so"
+        )
+    if _RANGE.search(plain(header)):
+        return "a range, which is twice an amplitude; halve it, and call the column an amplitude"
+    return ""
 
 
 def _is_part(header: str) -> bool:

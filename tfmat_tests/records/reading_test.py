@@ -904,6 +904,29 @@ def test_a_part_of_the_strain_is_not_taken_for_the_total(tmp_path, name):
     np.testing.assert_allclose(beside.strain, STRAIN, rtol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("Flexure strain (%);Flexure stress (MPa)", "is of a bending test"),
+        ("Randfaserdehnung [%];Biegespannung [MPa]", "is of a bending test"),
+        ("Flexure extension (mm);Flexure load (N)", "is of a bending test"),
+        ("déformation en flexion (%);contrainte de flexion (MPa)", "is of a bending test"),
+        ("Strain range (%);Stress range (MPa)", "is a range, which is twice an amplitude"),
+        ("Strain SD (%);Stress SD (MPa)", "no column is named as a strain or a stress"),
+        ("Bearing strain (%);Bearing stress (MPa)", "no column is named as a strain or a stress"),
+    ],
+)
+def test_a_strain_or_stress_of_no_law_is_refused(tmp_path, header, said):
+    options = ReadingOptions(area=30.0, gauge_length=20.0)
+    with pytest.raises(InputError, match=said):
+        read_curves(write(tmp_path, table(header, ";")), options)
+    rows = [f"0;{100 * e:.8g};{s:.8g};0" for e, s in zip(STRAIN, STRESS, strict=True)]
+    names = header.replace(";", ";Strain A (%);Stress A (MPa);")
+    (beside,) = read_curves(write(tmp_path, "\n".join([names, *rows])), options)
+    np.testing.assert_allclose(beside.strain, STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(beside.stress_mpa, STRESS, rtol=1e-7)
+
+
 # --------------------------------------------------------------------------------------------------
 # Conditions of a test from head and file name: what can be read in one way, and nothing else.
 
