@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------------------
 # `tfmat laws`.
 
-# Enough for every cycle of the longest cyclic history.
-_FEWEST_POINTS = 200
 # Of a picture.
 _DRAWN_RECORDS = 6
 # A driven value that stands still for this share of its points is held, and its test is one over time.
@@ -144,7 +142,9 @@ def _describe(spec: str, law: Any) -> dict[str, Any]:
 
 
 def _one_law(spec: str, law: Any, as_json: bool) -> int:
-    findings = _findings(law)
+    from tfmat.records.programmes import try_law
+
+    findings = try_law(law)
     passed = all(finding.passed for finding in findings)
     if as_json:
         checks = [
@@ -163,34 +163,6 @@ def _one_law(spec: str, law: Any, as_json: bool) -> int:
         if passed:
             console.print(f"\nUse it: tfmat train --law={spec}", markup=False)
     return 0 if passed else InputError.exit_status
-
-
-def _findings(law: Any) -> list[Any]:
-    """The checks of the law over a rising strain, or over each kind of test that its records hold."""
-    from tfmat.materials.law import check_law
-
-    if law.tests == ("monotonic",):
-        return check_law(law)
-    return [
-        dataclasses.replace(finding, check=f"{test}, {finding.check}")
-        for test, draw in _histories(law).items()
-        for finding in check_law(law, draw)
-    ]
-
-
-def _histories(law: Any) -> dict[str, Any]:
-    """Each test of the law's records -> what draws histories of it."""
-    import numpy as np
-
-    from tfmat.records.programmes import find_programmes
-
-    def drawn_by(programme: Any) -> Any:
-        return lambda curves, points: programme.draw(
-            np.random.default_rng(0), curves, max(points, _FEWEST_POINTS)
-        )
-
-    programmes = find_programmes(tuple(dict.fromkeys(law.tests)))
-    return {programme.name: drawn_by(programme) for programme in programmes}
 
 
 def _print_json(laws: list[dict[str, Any]]) -> None:

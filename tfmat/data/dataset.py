@@ -242,7 +242,7 @@ def settings_of(folder: pathlib.Path, content: dict[str, Any]) -> CurveSettings:
         if name in content:
             check_json(content[name], kind, f"{folder / MANIFEST}, settings.{name},")
     try:
-        return CurveSettings.from_json(content)
+        return CurveSettings.from_json(content, folder)
     except InputError as error:
         raise InputError(f"{folder / MANIFEST}: settings: {error}") from error
 
@@ -1156,6 +1156,9 @@ def repair_simulated(
             "generate the data set again in another folder"
         )
     settings = settings_of(folder, manifest.settings or {})
+    named = (manifest.settings or {}).get("law", settings.law)
+    if settings.law != named:
+        raise InputError(f"{folder} is checked and repaired from the folder in which {named} is")
     counts = (manifest.num_curves, manifest.num_test, manifest.shard_size)
     return _generate(folder, settings, manifest.seed, *counts, progress, num_threads)
 

@@ -14,7 +14,7 @@ from tfmat.files import read_json, write_json
 from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.identification.results import COVERAGE
 from tfmat.materials.law import Array, Law, Parameter
-from tfmat.materials.registry import DEFAULT_LAW, law_class
+from tfmat.materials.registry import DEFAULT_LAW, file_digest, is_file, law_class
 from tfmat.records.record import CurveTarget
 from tfmat.records.simulation import CurveSettings, RecordForm
 
@@ -278,7 +278,8 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
             )
         parameters = tuple(_parameter(entry) for entry in content["parameters"])
         num_points = int(content["num_points"])
-        settings = CurveSettings.from_json(content["curves"]) if content["curves"] else None
+        curves = content["curves"]
+        settings = CurveSettings.from_json(curves, file.parent) if curves else None
         uncertainty = str(content.get("uncertainty", "none"))
         calibration = _calibration(content, [parameter.name for parameter in parameters])
         spread = Spread.from_json(content["spread"]) if "spread" in content else Spread()
@@ -360,9 +361,14 @@ def find_network(
             raise InputError(
                 f"the network in {workdir} is of law {found}, not {name}; name another run's folder (workdir)"
             )
+        if law is not None and not _is_of(folder, law):
+            raise InputError(
+                f"the network in {workdir} is of a law {found} in another file than {law}; leave the law out, or name "
+                "another run's folder (workdir)"
+            )
         return folder
     folder = pathlib.Path(DEFAULT_WORKDIR)
-    if (folder / "model.keras").is_file() and name in (None, _law_of(folder)):
+    if (folder / "model.keras").is_file() and (law is None or _is_of(folder, law)):
         return folder
     name = name or DEFAULT_LAW
     if name not in pretrained_laws():
@@ -425,3 +431,11 @@ def needs_network(
 def _law_of(folder: pathlib.Path) -> str | None:
     law = read_sidecar(folder).law
     return law.name if law else None
+
+
+def _is_of(folder: pathlib.Path, law: str) -> bool:
+    """Whether the network in `folder` is of the law that `law` names; files of one name may hold different laws."""
+    settings = read_sidecar(folder).settings
+    if settings is None or law_class(law).name != law_class(settings.law).name:
+        return False
+    return not is_file(law) or file_digest(law) == file_digest(settings.law)

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import itertools
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -668,6 +669,10 @@ class HistoryLaw(Law):
 _POINTS = 50
 _MOST_CORNERS = 64
 _RANDOM_CURVES = 64
+# _QUICK_CURVES, _QUICK_POINTS: of a quick check, which then takes milliseconds.
+_QUICK_CURVES, _QUICK_POINTS = 12, 16
+# _QUICK_TOLERANCE: of its derivatives; among few points those that a kink spoils are no small share.
+_QUICK_TOLERANCE = 1e-3
 # Central differences of smooth functions in float64 are good to about 1e-9 of the largest value.
 _CHECK_STEP = 1e-5
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
@@ -688,24 +693,39 @@ class Finding:
     detail: str = ""
 
 
-def check_law(law: Law, draw: Callable[[int, int], History] | None = None) -> list[Finding]:
+def check_law(
+    law: Law, draw: Callable[[int, int], History] | None = None, quick: bool = False
+) -> list[Finding]:
     """Tries `law` at the corners of its ranges and at random inside; a law that is fine passes every check.
 
     Args:
       draw: curves, points -> the histories to try it over; by default strain that rises to the law's `max_strain`.
+      quick: at a few corners and points alone, so that every command can afford it; what the law raises is raised.
     """
     parameters = _trial_parameters(law)
+    if quick:
+        parameters = parameters[:: max(1, len(parameters) // _QUICK_CURVES)]
     history = (draw or _rising(law))(len(parameters), _POINTS)
+    if quick:
+        step = max(1, history.driven.shape[1] // _QUICK_POINTS)
+        history = history.changed(lambda array: array[:, ::step])
     findings = []
-    for check in (_check_stress, _check_independence, _check_derivatives):
+    tolerance = _QUICK_TOLERANCE if quick else _DIFFERENCE_TOLERANCE
+    derivatives = functools.partial(_check_derivatives, tolerance=tolerance)
+    checks: dict[str, Callable[[Law, History, Array], Finding]] = {
+        "stress": _check_stress,
+        "independence": _check_independence,
+        "derivatives": derivatives,
+    }
+    for name, check in checks.items():
         try:
             findings.append(check(law, history, parameters))
         except Exception as error:  # whatever a user's own law raises is a finding
+            if quick:
+                raise
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{frame.filename.rsplit('/', 1)[-1]}, line {frame.lineno}"
-            findings.append(
-                Finding(check.__name__.removeprefix("_check_"), False, f"{error!r} ({place})")
-            )
+            findings.append(Finding(name, False, f"{error!r} ({place})"))
         if not findings[-1].passed:
             break  # the later ones build on it
     return findings
@@ -782,7 +802,7 @@ def _check_independence(law: Law, history: History, parameters: Array) -> Findin
     return Finding("independence", True, "a curve does not depend on its neighbours")
 
 
-def _check_derivatives(law: Law, history: History, parameters: Array) -> Finding:
+def _check_derivatives(law: Law, history: History, parameters: Array, tolerance: float) -> Finding:
     derivatives = np.asarray(law.sensitivities(history, parameters))
     expected = (len(parameters), history.driven.shape[1], len(law.parameters))
     if derivatives.shape != expected:
@@ -811,7 +831,7 @@ def _check_derivatives(law: Law, history: History, parameters: Array) -> Finding
         hardly = _NO_CHANGE * stress.max(axis=1) * _CHECK_STEP / step
         error /= np.maximum(np.abs(difference).max(axis=1), hardly)[:, None] + 1e-300
         typical = float(np.quantile(error, 0.98))
-        if not typical <= _DIFFERENCE_TOLERANCE:
+        if not typical <= tolerance:
             place = _where(law, history, parameters, error >= error.max())
             detail = f"differs from central differences by {typical:.1g} of its largest value, most {place}"
             return Finding(

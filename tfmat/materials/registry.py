@@ -1,6 +1,7 @@
 """The laws that tfmat ships, and those in a user's own file: found by name, and in one line what is wrong with one."""
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import math
@@ -12,6 +13,7 @@ import traceback
 import types
 from collections.abc import Mapping
 
+from tfmat.console import log
 from tfmat.errors import InputError, nearest
 from tfmat.materials.cyclic import (
     ExponentialShear,
@@ -56,8 +58,8 @@ _MEASURES = {
     "strain": ("true", "engineering", "engineering shear", "nominal"),
     "stress": ("true", "engineering", "shear", "nominal"),
 }
-# SHA-256 of the files that `trust` was told of in this process.
-_named: set[str] = set()
+# SHA-256 of the files that `trust` was told of in this process -> where each is.
+_named: dict[str, pathlib.Path] = {}
 DEFAULT_LAW = "hahn_tsai"
 LAWS: dict[str, type[Law]] = {
     law.name: law
@@ -87,9 +89,10 @@ def trust(file_name: str) -> None:
       InputError: there is no such file.
     """
     digest = hashlib.sha256(_read(file_name, "law")).hexdigest()
-    if digest in _trusted():
+    is_known = digest in _trusted()
+    _named[digest] = pathlib.Path(file_name).resolve()
+    if is_known:
         return
-    _named.add(digest)
     with contextlib.suppress(
         OSError, RuntimeError
     ):  # without a home folder it holds for this process
@@ -99,23 +102,73 @@ def trust(file_name: str) -> None:
             file.write(f"{digest}\n")
 
 
-def check_trusted(spec: str, what: str) -> None:
-    """InputError where a stored run or data set names a file that its user has not named, or that changed since."""
+def stored_spec(
+    spec: str, digest: str | None, what: str, folder: str | os.PathLike | None = None
+) -> str:
+    """What a stored run or data set names, with the place where its file is now.
+
+    The file is looked for in the current folder, among those that the user named in this process, and from `folder`
+    upwards.
+
+    Args:
+      spec: a registered name, which stays, or `path/to/file.py:ClassName`.
+      digest: SHA-256 of the file, as it was stored; None in what was stored before digests were.
+      what: it is called in messages: `law` or `test`.
+      folder: of the run or data set.
+
+    Raises:
+      InputError: there is no such file, or its user has not named it, or it changed since.
+    """
     if not is_file(spec):
-        return
-    file_name = spec.rpartition(":")[0] or spec
-    if hashlib.sha256(_read(file_name, what)).hexdigest() not in _trusted():
+        return spec
+    file_name, _, class_name = spec.rpartition(":") if ":" in spec else (spec, "", "")
+    here = pathlib.Path(file_name)
+    places = [
+        here,
+        *(path for known, path in _named.items() if known == digest or path.name == here.name),
+    ]
+    if folder is not None:
+        home = pathlib.Path(folder).resolve()
+        places += [parent / here for parent in (home, *home.parents)]
+    there = [(place, _digest_at(place)) for place in places if place.is_file()]
+    if not there:
+        above = "" if folder is None else f", nor in {folder} or a folder above it"
         raise InputError(
-            f"the {what} file {file_name} is named by what is stored and not by you, or it has changed since you named "
-            f"it; read it, and if it may run as you, add --trust={file_name}"
+            f"there is no {what} file {file_name} in the current folder{above}; "
+            f"say where it is: --trust=path/to/{here.name}"
         )
+    place, now = next((each for each in there if each[1] == digest), there[0])
+    if now not in _trusted():
+        raise InputError(
+            f"the {what} file {place} is named by what is stored and not by you, or it has changed since you named "
+            f"it; read it, and if it may run as you, add --trust={place}"
+        )
+    if digest and now != digest:
+        _tell_change(
+            f"warning: the {what} file {place} has changed since {folder or 'this'} was made"
+        )
+    return spec if place == here else f"{place}:{class_name}"
+
+
+@functools.cache
+def _tell_change(line: str) -> None:
+    """Once, however often the run is read."""
+    log(line)
+
+
+def _digest_at(path: pathlib.Path) -> str | None:
+    """SHA-256 of a file; None where it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def _trusted() -> set[str]:
     """SHA-256 of every file that `trust` remembers."""
     with contextlib.suppress(OSError, RuntimeError, ValueError):
-        return _named.union(_trusted_file().read_text("ascii").split())
-    return _named
+        return set(_named).union(_trusted_file().read_text("ascii").split())
+    return set(_named)
 
 
 def _trusted_file() -> pathlib.Path:
@@ -189,6 +242,10 @@ def check_definition(law: type[Law], spec: str) -> None:
     missing += [f"{name}()" for name in sorted(getattr(law, "__abstractmethods__", ()))]
     if missing:
         raise InputError(f"law {spec} does not define {', '.join(missing)}; {GUIDE}")
+    if law.name in LAWS and law is not LAWS[law.name]:
+        raise InputError(
+            f"law {spec}: its name is '{law.name}', which is a law that comes with tfmat; give it another name"
+        )
     if not (isinstance(law.name, str) and re.fullmatch(r"[A-Za-z0-9_-]+", law.name)):
         raise InputError(
             f"law {spec}: name is {law.name!r}; give letters, digits, _ and -, since folders carry it"

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -9,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.law import Array, History, Law, Mode, Parameter
+from tfmat.materials.law import Array, Finding, History, Law, Mode, Parameter, check_law
 from tfmat.materials.registry import file_digest, is_file, user_class
 
 # --------------------------------------------------------------------------------------------------
@@ -18,6 +19,8 @@ from tfmat.materials.registry import file_digest, is_file, user_class
 
 # Share of the points that lie on the ramp of a test with a ramp and a hold.
 _RAMP_SHARE = 0.3
+# _FEWEST_POINTS: of a history that a law is tried over; enough for every cycle of the longest.
+_FEWEST_POINTS = 200
 
 
 def along_path(turning: Array, points: int) -> Array:
@@ -403,6 +406,25 @@ def find_programmes(
         chosen |= {n: ranges[f"{one.name}_{n}"] for n in settings if f"{one.name}_{n}" in ranges}
         found.append(one(chosen))
     return tuple(found)
+
+
+def try_law(
+    law: Law, programmes: Sequence[Programme] | None = None, quick: bool = False
+) -> list[Finding]:
+    """The checks of the law (`check_law`) over a rising strain, or over each of `programmes`, by default its own."""
+    if programmes is None:
+        programmes = () if law.tests == (Monotonic.name,) else find_programmes(law.tests)
+    if not programmes:
+        return check_law(law, quick=quick)
+
+    def draw(programme: Programme, curves: int, points: int) -> History:
+        return programme.draw(np.random.default_rng(0), curves, max(points, _FEWEST_POINTS))
+
+    return [
+        dataclasses.replace(finding, check=f"{name}, {finding.check}")
+        for name, programme in {one.name: one for one in programmes}.items()
+        for finding in check_law(law, functools.partial(draw, programme), quick)
+    ]
 
 
 def file_digests(specs: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from tfmat.errors import InputError, nearest
 from tfmat.materials import DEFAULT_LAW, HistoryLaw, Law, find_law
 from tfmat.materials.law import MODES, Array, History, Scale, TestSet
 from tfmat.materials.numerics import rows_in_block
-from tfmat.materials.registry import check_trusted, file_digest, is_file, law_class
+from tfmat.materials.registry import file_digest, is_file, law_class, stored_spec
 from tfmat.records.laboratory import (
     COSINES,
     FEWEST_POINTS,
@@ -37,7 +38,13 @@ from tfmat.records.laboratory import (
     smooth_deviation,
     thinned,
 )
-from tfmat.records.programmes import Monotonic, Programme, file_digests, find_programmes
+from tfmat.records.programmes import (
+    Monotonic,
+    Programme,
+    file_digests,
+    find_programmes,
+    try_law,
+)
 
 # --------------------------------------------------------------------------------------------------
 # Settings that make a set of simulated curves: the law, its ranges, and how a test is imagined to go.
@@ -45,6 +52,8 @@ from tfmat.records.programmes import Monotonic, Programme, file_digests, find_pr
 
 # _LOOKED_AT: histories of a programme that show whether it rises from zero.
 _LOOKED_AT = 32
+# _tried: laws of users that passed their checks in this process, with their ranges and tests.
+_tried: set[str] = set()
 # _DIGEST_KEY: in the JSON form only; an edited law of a user makes other data.
 _DIGEST_KEY = "law_file_sha256"
 # _ONCE_LINEAR: drawn on a log scale today, and evenly when settings were first stored, which was without `scales`.
@@ -136,6 +145,22 @@ class CurveSettings(Laboratory):
             self._check_tests(law, programmes)
         if (wrong := self._contradiction(programmes)) is not None:
             raise InputError(wrong)
+        if is_file(self.law):
+            self._try_out(law, programmes)
+
+    def _try_out(self, law: Law, programmes: Sequence[Programme]) -> None:
+        """InputError where a law of the user's own fails a check; a law that passed is not tried again."""
+        tests = [(one.name, one.settings) for one in programmes]
+        key = repr((file_digest(self.law), self.law, law.parameters, tests))
+        if key in _tried:
+            return
+        for finding in try_law(law, programmes, quick=True):
+            if not finding.passed:
+                raise InputError(
+                    f"law {self.law} is wrong: {finding.check}: {finding.detail}; mend it, or narrow its ranges "
+                    f"(`tfmat laws {self.law}` tries it out)"
+                )
+        _tried.add(key)
 
     def _take_laboratory_of_law(self) -> None:
         """Writes out the options of the law's family that are not given."""
@@ -274,21 +299,29 @@ class CurveSettings(Laboratory):
         return content
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "CurveSettings":
+    def from_json(
+        cls, content: Mapping[str, Any], folder: str | os.PathLike | None = None
+    ) -> "CurveSettings":
         """The settings that `to_json` wrote, perhaps somebody else's.
 
+        Args:
+          folder: of the run or data set that they are of; the files that they name are looked for from there upwards.
+
         Raises:
-          InputError: they have a key that it does not write, or name a file that this user has not named.
+          InputError: they have a key that it does not write, or name a file that is not found or that this user has not
+            named.
         """
-        digests = (_DIGEST_KEY, "test_files")
-        content = {name: value for name, value in content.items() if name not in digests}
+        digest_of_law, digests = content.get(_DIGEST_KEY), iter(content.get("test_files") or ())
+        content = {n: v for n, v in content.items() if n not in (_DIGEST_KEY, "test_files")}
         known = [field.name for field in dataclasses.fields(cls)]
         for name in content:
             if name not in known:
                 raise InputError(f"curve settings have no '{name}'{nearest(name, known)}")
-        check_trusted(content.get("law", DEFAULT_LAW), "law")
-        for test in content.get("tests") or ():
-            check_trusted(test, "test")
+        content["law"] = stored_spec(content.get("law", DEFAULT_LAW), digest_of_law, "law", folder)
+        content["tests"] = tuple(
+            stored_spec(test, next(digests, None) if is_file(test) else None, "test", folder)
+            for test in content.get("tests") or ()
+        )
         before = _scales_before(content.get("law", DEFAULT_LAW), content.get("fixed", {}))
         return cls(**{**content, "scales": {**before, **content.get("scales", {})}})
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tfmat.cli.data import laws
+from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.materials import LAWS, History, find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
@@ -149,6 +150,40 @@ def test_user_law_that_fails_its_check_ends_with_status_2(capsys, tmp_path):
     ).replace("check ", "")
     (described,) = json.loads(_run(capsys, spec, "--json")[1])["laws"]
     assert not described["checks"][-1]["passed"]
+
+
+# Mistakes in the guide's law: the right text, the wrong one, and what is said of it.
+_MISTAKES = [
+    ("strain / peak\n        return", "strain / peak.mean()\n        return", "independence: a curve alone differs"),
+    ("-by_share * share / peak", "-by_share * share", "derivatives: d stress / d epsilon0 differs"),
+    ('"desayi_krishnan"', '"voce"', "its name is 'voce', which is a law that comes with tfmat"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("right", "wrong", "said"), _MISTAKES)
+def test_a_wrong_law_answers_nothing_and_no_data_are_made_with_it(
+    capsys, tmp_path, right, wrong, said
+):
+    spec = _guide_law(tmp_path)
+    curve = tmp_path / "curve.csv"
+    strain = np.linspace(0.0, 0.003, 40)
+    stress = find_law(spec).stress(strain[None], np.array([[40.0, 0.002]]))[0]
+    rows = "".join(f"{e},{s}\n" for e, s in zip(strain, stress, strict=True))
+    curve.write_text(f"strain [-],stress [MPa]\n{rows}")
+    commands = (
+        ["identify", str(curve), f"--law={spec}"],
+        ["generate", f"--law={spec}", "--num_curves=8", f"--data_dir={tmp_path}/data"],
+        ["train", f"--law={spec}", f"--data_dir={tmp_path}/data", f"--workdir={tmp_path}/run"],
+    )
+    assert main(commands[0]) == 0
+    capsys.readouterr()
+    path = tmp_path / "my_law.py"
+    path.write_text(path.read_text("utf-8").replace(right, wrong), "utf-8")
+    for command in commands:
+        assert main(command) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    assert not (tmp_path / "data").exists()
 
 
 def test_terminal_of_80_columns_holds_every_line():

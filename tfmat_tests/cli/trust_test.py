@@ -11,6 +11,8 @@ from tfmat.materials import find_law, registry
 from tfmat.records.simulation import CurveSettings
 
 LINEAR = """
+import numpy as np
+
 from tfmat.materials import Law, Parameter
 
 class Linear(Law):
@@ -23,7 +25,7 @@ class Linear(Law):
         return strain * parameters
 
     def derivatives(self, strain, parameters):
-        raise NotImplementedError
+        return strain[:, :, None] * np.ones((len(parameters), 1, 1))
 """
 
 
@@ -51,7 +53,7 @@ def test_a_stored_law_runs_only_after_its_user_has_named_it(tmp_path, monkeypatc
     assert not mark.exists()
     assert main([*command, f"--trust={path}"]) == 2  # its parameters are not those of the law
     assert mark.read_text() == "ran " and "--trust" not in capsys.readouterr().err
-    monkeypatch.setattr(registry, "_named", set())  # as in another process
+    monkeypatch.setattr(registry, "_named", {})  # as in another process
     assert CurveSettings.from_json(settings).law == settings["law"]
     with path.open("a") as file:
         file.write("# changed\n")

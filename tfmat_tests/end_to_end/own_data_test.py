@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+import tempfile
 
 import numpy as np
 import pytest
@@ -169,6 +170,25 @@ def test_the_law_of_the_guide(programs: ForkServer, tmp_path: pathlib.Path) -> N
     shutil.copy(tmp_path / "run" / "example_curve.csv", tmp_path / "curve.csv")
     ended = _succeed(programs, tmp_path, "identify", "curve.csv", "--workdir=run")
     assert "fc (MPa)" in ended.out
+    # From another folder, and where the run lies elsewhere and its law is told.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    again = ("identify", "../curve.csv", "--workdir=../run", "--json=out.json")
+    _succeed(programs, elsewhere, *again)
+    answers = json.loads((elsewhere / "out.json").read_text())
+    with tempfile.TemporaryDirectory() as away:
+        shutil.move(tmp_path / "my_law.py", away)
+        ended = programs.run(*again, cwd=elsewhere)
+        assert ended.status == 2
+        assert "nor in ../run or a folder above it; say where it is: --trust=" in ended.err
+        _succeed(programs, elsewhere, *again, f"--law={away}/my_law.py:DesayiKrishnan")
+        assert json.loads((elsewhere / "out.json").read_text()) == answers
+        _succeed(programs, elsewhere, "evaluate", "--workdir=../run", f"--trust={away}/my_law.py")
+    # Another law of the same name is not that of the network.
+    (tmp_path / "my_law.py").write_text(code)
+    (elsewhere / "my_law.py").write_text(code.replace("80.0", "90.0"))
+    ended = programs.run(*again, "--law=my_law.py:DesayiKrishnan", cwd=elsewhere)
+    assert ended.status == 2 and "in another file than my_law.py" in ended.err
     # A changed law is another law: what was trained on the old one is not used for it.
     (tmp_path / "my_law.py").write_text(code.replace("80.0", "90.0"))
     ended = programs.run(*train, cwd=tmp_path)
