@@ -46,6 +46,7 @@ from tfmat.records.simulation import SIMULATION_VERSION, CurveSettings, RecordFo
 # The description of a packed data set: `manifest.json`.
 
 
+# FORMAT: version of a data set; newer ones are refused.
 FORMAT = 1
 MANIFEST = "manifest.json"
 BAYES_RISK = "bayes_risk.json"  # beside it, once a network was evaluated
@@ -271,6 +272,7 @@ def plain_name(name: str) -> str:
 # Shards of a packed data set: checked against its manifest, and mapped side by side as one array without a copy.
 
 
+# _PROT_NONE and those below: numbers of mmap(2) that Python does not name.
 _PROT_NONE = 0
 _MAP_FIXED = 0x10  # the same number on every Linux architecture
 _MAP_FAILED = ctypes.c_void_p(-1).value

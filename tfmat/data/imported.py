@@ -38,6 +38,7 @@ from tfmat.records.simulation import CurveSettings, NoisyCopies, features_of
 # Refusals of a user's own labelled curves, each in one line that names the file and the first place.
 
 
+# MIN_CURVES: below which nothing can be learned and tested.
 MIN_CURVES = 10
 
 Array = NDArray[np.float64]
@@ -120,6 +121,7 @@ def check_points(path: pathlib.Path, strain: Array, stress: Array) -> None:
 # A user's own labelled curves (from finite elements, say): reading and checking `.npz` and `.parquet` files.
 
 
+# NUM_POINTS: onto which imported curves are resampled, as many as those of simulated ones.
 NUM_POINTS = 200
 PARTS = ("train", "validation", "test")
 _REQUIRED = ("strain", "stress", "parameters", "names", "units")
@@ -422,6 +424,7 @@ def _end_strains(curves: LabelledCurves) -> tuple[float, float] | None:
 # Packing a user's own labelled curves into the form that everything after works on.
 
 
+# MAX_TEST_CURVES: that are kept back from training, a tenth of the set at most.
 MAX_TEST_CURVES = 10_000
 _SCALE_ROWS = 1024  # copies that the input scale is taken from
 

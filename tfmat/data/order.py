@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from tfmat.errors import InputError
 
 _BITS = (1 << 64) - 1
+# _GOLDEN: increment of splitmix64, 2^64 over the golden ratio (Steele, Lea and Flood, 2014).
 _GOLDEN = 0x9E3779B97F4A7C15
 _SHARDS, _WITHIN = (
     1,

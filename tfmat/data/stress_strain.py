@@ -26,6 +26,7 @@ from tfmat.errors import InputError
 from tfmat.materials.registry import MONOTONIC_LAWS
 from tfmat.records.simulation import BLOCK, CurveSettings, Simulator
 
+# NUM_CURVES, NUM_TEST: curves of a data set made in Python, unless others are asked for.
 NUM_CURVES = 20_000
 NUM_TEST = 2_000
 

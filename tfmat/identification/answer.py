@@ -428,6 +428,7 @@ def values_of(
 # The answer for a curve: its values, whether they may be used, what is told of them elsewhere, its material card.
 
 
+# _STRAINS: at which the slope of a curve along each parameter is taken.
 _STRAINS = 100
 _WHENCE = {
     "least_squares": "the covariance of least squares",

@@ -477,6 +477,7 @@ def _log_width(ends: Array) -> Array:
 # Tests that a law knows and a specimen did not have: candidates for the next one, and what is to be predicted.
 
 
+# _POINTS: of a proposed test.
 _POINTS = 60
 # Settings that a test may be repeated with another value of.
 _VARIED = ("rate", "temperature", "hold", "stress", "strain")
@@ -832,6 +833,7 @@ def _as_good(fitted: RecordFit) -> Array:
 # The next test of a specimen: every test that its law knows, by the information that it is expected to give.
 
 
+# _POINTS_A_TURN: of a history that turns, so that its corners are followed.
 _POINTS_A_TURN = 8
 # Predictions whose ends are further apart than this factor are compared on a log scale.
 _FAR = 4.0

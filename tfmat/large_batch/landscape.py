@@ -274,6 +274,7 @@ def float_type(name: str) -> Iterator[None]:
 # Losses, gradients and products with the Hessian over curves that lie ready, at any weights: what a landscape asks.
 
 
+# BLOCKS: of rows; the spread of their means gives the standard errors.
 BLOCKS = 20
 
 
@@ -747,6 +748,7 @@ def _of_part(
 # A landscape for people: pictures, tables in CSV and as text.
 
 
+# _LEVELS: of the contours.
 _LEVELS = 24
 _NAMES = {"train": "training curves", "test": "test curves"}
 

@@ -40,6 +40,7 @@ from tfmat.training.run_folder import RunFolder, find_run_file
 
 Array = NDArray[np.floating]
 
+# _RESAMPLES: of the bootstrap.
 _RESAMPLES = 2000
 _BAND = (5.0, 95.0)  # percentiles
 

@@ -32,9 +32,11 @@ from tfmat.launch.watchdog import AGAIN, name_ranks, write_line
 # Processes that this one started, and theirs: none of them outlives it.
 
 
+# _PR_SET_PDEATHSIG: number of prctl(2), linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 _LONGEST = 3.0  # seconds for the kernel to end what was killed
+# _LOOK_AT_KILLED: seconds between looks at what was killed.
 _LOOK_AT_KILLED = 0.05
 
 
@@ -216,6 +218,7 @@ def _ask(command: Sequence[str]) -> int | None:
 
 
 FILE = "restarts.json"
+# FORMAT: version of that file.
 FORMAT = 1
 
 

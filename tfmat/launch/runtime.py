@@ -216,6 +216,7 @@ def _is_number(text: str) -> bool:
 # Imports TensorFlow without its banners.
 
 
+# _THREADS_A_VIRTUAL_DEVICE: of TensorFlow, for operations that wait for other devices.
 _THREADS_A_VIRTUAL_DEVICE = 4
 # Keras loads them for wrappers and pictures of its own, where they are there, which takes a third of its time.
 _FOR_WRAPPERS = ("matplotlib", "pandas", "sklearn")

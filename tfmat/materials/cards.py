@@ -20,6 +20,7 @@ from tfmat.materials.rubber import RubberLaw
 # The material of a card's writer, how each solver writes comments and numbers, and the head that all cards share.
 
 
+# _WIDTH: columns of a comment; with its sign and a blank it fits the 80 columns of the oldest solvers.
 _WIDTH = 77
 # Solvers read their input as ASCII. Greek letters are spelled out; what is not here loses its accents.
 _SIGNS = str.maketrans(
@@ -600,6 +601,7 @@ PRONY = Family(
 # Cards of the in-plane shear of plies: the part of a composite material that a shear test tells.
 
 
+# _POINTS: of a curve in a card, between which solvers go straight.
 _POINTS = 201
 # The stress at which `ramberg_osgood_shear` has its permanent strain as a parameter, MPa.
 _REFERENCE_MPA = 50.0

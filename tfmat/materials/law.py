@@ -666,6 +666,7 @@ class HistoryLaw(Law):
 # Trying a law out: what `tfmat laws NAME` reports, and what a new law should pass before curves are made with it.
 
 
+# _POINTS: of a trial curve. _MOST_CORNERS, _RANDOM_CURVES: trial curves at corners of the ranges and within them.
 _POINTS = 50
 _MOST_CORNERS = 64
 _RANDOM_CURVES = 64

@@ -366,6 +366,7 @@ def _voce_columns(columns: Array) -> Array:
 # Metals that harden with a power of the plastic or of the whole strain: Ramberg-Osgood, Ludwik, Hollomon.
 
 
+# _OFFSET: permanent strain at the offset stress Rp0.2 (ISO 6892-1).
 _OFFSET = 0.002
 # Stands in for strain 0, where the logarithm is infinite.
 _TINY_STRAIN = 1e-250

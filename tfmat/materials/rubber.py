@@ -463,6 +463,7 @@ class Ogden3(_OgdenLaw):
 # Linear viscoelasticity: a spring beside Maxwell elements whose relaxation times are known.
 
 
+# _TERMS: Maxwell elements of the Prony series.
 _TERMS = 5
 
 

@@ -15,6 +15,7 @@ from tfmat.materials.law import Array, History
 # Checks of single settings of a simulation; what is refused names the flag.
 
 
+# FEWEST_POINTS, _MOST_MEASURED: points that a simulated machine may record.
 FEWEST_POINTS = 8
 _MOST_MEASURED = 10_000
 # Options of the observation model, stored only where they are used: an example, and the most that each may be.

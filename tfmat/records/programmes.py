@@ -436,6 +436,7 @@ def file_digests(specs: Sequence[str]) -> list[str]:
 # Usual moduli, strengths and strains in tests of the materials that a law is for.
 
 
+# _SAMPLES: materials, random ones beside the corners, from which the largest response is taken.
 _SAMPLES = 512
 
 

@@ -682,6 +682,7 @@ def _cell(value: object) -> Cell:
 # a row of their own 0,01;12,5                      the data, to the end of the file
 
 
+# MINIMUM_POINTS: rows of numbers below which a table is no curve but results.
 MINIMUM_POINTS = 10
 # _NEAR: share of a column's range; rows behind lines of text go on where those before ended, so near.
 _NEAR = 0.1

@@ -568,6 +568,7 @@ def verification_figure(
 # Pictures of tests, measured and simulated: hysteresis loops, modes of loading side by side, relaxation over ln t.
 
 
+# _MOST_COLUMNS: panels side by side on a page.
 _MOST_COLUMNS = 3
 _TEST_PANEL = (4.2, 3.5)  # inches
 # Kinds of tests whose answers are read over the time.
@@ -962,6 +963,7 @@ class Corner:
 
 
 Rows = Sequence[TrialRow]
+# _BEST_SHARE: share of the trials that is drawn in colour.
 _BEST_SHARE = 0.1
 # With fewer trials a picture says nothing.
 _FEWEST = 2

@@ -587,6 +587,7 @@ def _is_drawable(drawn: CurvePicture | DrawnTest) -> bool:
 # Numbers that pictures of a run are drawn from: answers parameter by parameter, and errors by the kind of curve.
 
 
+# _BINS: of curves, by one quantity, each with as many curves.
 _BINS = 5
 Bins = dict[str, list[Bin]]
 

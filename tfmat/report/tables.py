@@ -706,6 +706,7 @@ class TrialRow(Struct, kw_only=True):
 
 
 _STYLES = {"done": "green", "running": "blue", "failed": "red", "diverged": "yellow"}
+# _MOST_ROWS: trials that are printed.
 _MOST_ROWS = 40
 
 

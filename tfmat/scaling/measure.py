@@ -84,6 +84,7 @@ from tfmat.workflow.job import Job, check_training_fits, curve_settings, make_da
 # The variants of a matrix: what is measured, and the batches of each.
 
 
+# _TRAINING_ROUNDS: rounds where whole trainings are timed, which take long.
 _TRAINING_ROUNDS = 2
 
 
@@ -902,6 +903,7 @@ class StudyJournal:
 
 
 JOBS = "jobs.json"
+# _JOB_LOOKS: seconds between questions to SLURM.
 _JOB_LOOKS = 2.0
 # For a shared file system to show what a job that has ended wrote.
 _FOR_FILES = 20.0

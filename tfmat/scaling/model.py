@@ -35,6 +35,7 @@ from tfmat.scaling.study import (
 # Medians and spreads over repetitions; speed-up and efficiency against one worker without any parallel library.
 
 
+# CONFIDENCE: of all intervals of a study.
 CONFIDENCE = 0.95
 # Fewer rounds have no interval worth the name: their lowest and highest value are given, of a slope the value alone.
 _FEWEST_ROUNDS = 3
@@ -827,6 +828,7 @@ def relative_deviation(summaries: Sequence[PointSummary], compute: Fit) -> float
     return float(np.median(found)) if found else 0.0
 
 
+# MOST_WORKERS, POWERS: how far the model is asked, and at which numbers of workers.
 MOST_WORKERS = 1024
 POWERS = tuple(2**k for k in range(11))
 # Below this efficiency more than half of what is paid for is lost.

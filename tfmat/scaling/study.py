@@ -737,6 +737,7 @@ def _positive(entry: Any, *names: str) -> None:
 
 
 FILE = "measurements.jsonl"
+# _FORMAT: version of that file.
 _FORMAT = 1
 _KINDS: dict[str, type] = {
     "session": Session,

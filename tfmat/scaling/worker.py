@@ -34,6 +34,7 @@ from tfmat.scaling.study import RankUse, TrainingLine
 
 
 SPEC = "spec.json"
+# _WORKER_LOOKS: seconds between looks for a parent that is gone.
 _WORKER_LOOKS = 1.0
 _PATIENCE = 300.0  # seconds until all processes are there
 
@@ -239,6 +240,7 @@ class SumsAnswer(Struct, frozen=True):
 
 
 _FIRST_STEPS, _TRIAL_STEPS = 3, 10
+# _FEWEST_CALLS: timed calls, so that there is a median.
 _FEWEST_CALLS = 3
 _SPLIT_SHARE = 0.5  # of the time, for the parts of a step
 
@@ -505,6 +507,7 @@ def _optimizer(
 # Times sums over the workers by themselves: from 1 kB to 64 MB.
 
 
+# _BYTES_A_NUMBER: of float32.
 _BYTES_A_NUMBER = 4
 # Seconds: of one timed call, which holds as many sums as fit; and of the calls of a size in one pass.
 _CALL, _PASS = 0.01, 0.06

@@ -311,6 +311,7 @@ class _Work:
 # From a described simulation to a data set: runs, noisy copies of them, and where in the ranges runs failed.
 
 
+# FEWEST_RUNS: with a curve, which a data set needs. COPIES: of each curve, with other noise.
 FEWEST_RUNS = 10
 COPIES = 50
 FAILURES = "failures.csv"

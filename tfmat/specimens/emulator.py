@@ -25,6 +25,7 @@ from tfmat.records.laboratory import Laboratory
 
 
 MACHINE, ZERO = "machine_stiffness", "strain_zero"
+# _ROUNDING: share of a range by which a limit may be off after it was written as text.
 _ROUNDING = 1e-9
 
 

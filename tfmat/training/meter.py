@@ -144,6 +144,7 @@ def _from_zero(events: list[dict[str, Any]]) -> None:
 
 
 FILE = "profile.json"
+# _FORMAT: version of that file. _SHOWN_RANKS: rows of the printed table. _SAMPLED_RANKS: ranks whose samples are kept.
 _FORMAT = 1
 _SHOWN_RANKS = 8
 _SAMPLED_RANKS = 16
@@ -444,6 +445,7 @@ class Meter:
         }
 
 
+# _SECONDS_BETWEEN_SAMPLES: between looks at the GPU, at least.
 _SECONDS_BETWEEN_SAMPLES = 1.0
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # It is an ordinary NumPy archive, so its members carry CRC-32 checksums, and any program can open it.
 
 
+# FORMAT: version of checkpoints; newer ones are refused.
 FORMAT = 1
 _NAME = re.compile(r"step-(\d{10})\.npz")
 # Errors that NumPy raises of a damaged file.

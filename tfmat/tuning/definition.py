@@ -295,6 +295,7 @@ def _tuples(value: Any) -> Any:
 # `search.json`: everything that is known of a search, in one file that is whole or absent.
 
 
+# FORMAT: version of search.json.
 FORMAT = 1
 # A worker's name, and seconds since 1970 from which and until when it ran a trial; None while it does.
 Interval = tuple[str, float, float | None]

@@ -41,6 +41,7 @@ from tfmat.tuning.lock import (
 FEWEST_TRIALS = 8
 
 
+# _TREES: of the forest that ranks what matters.
 _TREES = 128
 
 

@@ -16,6 +16,7 @@ from tfmat.specimens.campaign import Campaign, parts_of, runs_folder
 from tfmat.specimens.emulator import Facts, ForwardNetwork, inputs_of, write_law
 from tfmat.training.trainer import Trainer
 
+# FEWEST_RUNS: from which a forward network is learned. TRAIN_FOR: its default length.
 FEWEST_RUNS = 50
 TRAIN_FOR = "24000steps"
 # Principal components until they leave this share of the curves, root mean square, and no more than so many.
