@@ -416,6 +416,12 @@ def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
     _check_direction(test, law)
     if isinstance(test.programme, Cyclic | CyclicShear):
         _check_cycles(test)
+        if raw.missing_cycles:
+            text = (
+                f"the file leaves out cycles ({raw.missing_cycles}), and its rows were taken as if they followed each "
+                "other: hardening over the cycles is wrong"
+            )
+            _warn(test, Caveat("cycles missing", text, "export every cycle up to the last", True))
     if isinstance(test.programme, Relaxation | Creep):
         _check_hold(test)
     _check_stiffness(test, law)

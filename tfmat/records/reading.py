@@ -412,6 +412,11 @@ _SPECIMEN_WORDS = word_set(
 )
 # Words beside these that only say that it is the name or number of one.
 _NAME_WORDS = word_set("id name no nr num number nummer label bezeichnung nom numero n corpo de")
+# _CYCLE_WORDS: names of a column that numbers cycles, and _COUNTER_WORDS what stands beside them.
+_CYCLE_WORDS = word_set(
+    "cycle cycles zyklus zyklen lastspiel lastwechsel ciclo ciclos cicli cykl cykle サイクル 循环"
+)
+_COUNTER_WORDS = word_set("count counter elapsed total index axial running")
 _COMPRESSION = word_set("compress compres druck stauch 圧縮 压缩 ecras raccourciss acortam schiacc")
 _TENSION = word_set("tensil tract trac traz zug")
 _MEASURE_WORDS: dict[str, Measure] = {
@@ -1529,6 +1534,7 @@ class RawCurve:
       compression_in_head: the line before the table, or the file's name, that says compression.
       area_in_doubt: two areas that the file tells, in words; empty where it does not.
       machine_travel: the strain is, or is made of, a travel that machine and grips have a share in.
+      missing_cycles: the cycles that the file leaves out, `3 to 9`, by a column or by lines between the rows.
     """
 
     name: str
@@ -1549,6 +1555,7 @@ class RawCurve:
     machine_travel: bool = False
     compression_in_head: str = ""
     area_in_doubt: str = ""
+    missing_cycles: str = ""
 
 
 def read_curves(
@@ -1666,10 +1673,32 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             curve,
             conditions=found,
             compression_in_head=next(filter(_says_compression_test, [*said_before, stem]), ""),
+            missing_cycles=_missing_cycles(part, mark),
         )
         runs = how.one_loading and options.specimen_column != "none"
         curves += _runs(curve, [number for number, _ in rows]) if runs else [curve]
     return curves
+
+
+def _missing_cycles(table: Table, mark: DecimalMark) -> str:
+    """The cycles before the last one that a record leaves out, `3 to 9`; '' where nothing numbers them, or none is."""
+    counted = [i for i, name in enumerate(table.header) if _counts_cycles(name)]
+    numbers: list[float] = [*table.cycles]
+    if len(counted) == 1:
+        cells = (row[counted[0]] for _, row in table.rows if counted[0] < len(row))
+        numbers = [value for cell in cells if (value := number(cell, mark)) is not None]
+    if not numbers or not np.isfinite(numbers).all() or (np.diff(numbers) < 0).any():
+        return ""
+    # A count may begin at 0, and hold parts of a cycle.
+    known = [0, *dict.fromkeys(int(value) for value in numbers)]
+    gaps = [(a + 1, b - 1) for a, b in itertools.pairwise(known) if b > a + 1]
+    said = [f"{a} to {b}" if a < b else str(a) for a, b in gaps]
+    return ", ".join(said[:4]) + (", …" if len(said) > 4 else "")
+
+
+def _counts_cycles(header: str) -> bool:
+    words = set(re.split(r"[\W_]+", plain(split_header(header)[0]))) - {""}
+    return bool(words & _CYCLE_WORDS) and not words - _CYCLE_WORDS - _NAME_WORDS - _COUNTER_WORDS
 
 
 def _says_compression_test(text: str) -> bool:

@@ -697,6 +697,13 @@ _TITLE = re.compile(
     re.IGNORECASE,
 )
 
+# _CYCLE_TITLE: how a line begins that numbers a cycle of a test.
+_CYCLE_TITLE = re.compile(
+    r"(?:data acquisition: *)?(?:cycle|zyklus|ciclo|cykl|サイクル|循环)s?(?: (?:no\.?|nr\.?|number))?[ :=#]*"
+    r"(\d{1,9})(?!\S)",
+    re.IGNORECASE,
+)
+
 
 @dataclasses.dataclass
 class Table:
@@ -712,6 +719,7 @@ class Table:
       above: the lines above the names, which may tell of specimens side by side.
       label: which of several specimens side by side or below each other it is; '' where it is the only one.
       titles: the lines above it that may name a specimen: `Specimen` -> `A1`.
+      cycles: the numbers in lines such as `Cycle 5` above its rows or between them.
     """
 
     sheet: str | None
@@ -723,6 +731,7 @@ class Table:
     above: list[Row] = dataclasses.field(default_factory=list)
     label: str = ""
     titles: dict[str, str] = dataclasses.field(default_factory=dict)
+    cycles: list[int] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -783,7 +792,13 @@ def read_tables(
             if not rows:
                 raise InputError("the sheet is empty; a header row and a curve are expected")
             found = find_tables(rows, [f"sheet '{name}'"], "row", cycles)
-            tables.extend(dataclasses.replace(table, sheet=name) for table in found)
+            # A cycle's sheet may say so in its name alone.
+            titled = _CYCLE_TITLE.match(name)
+            cycles = [int(titled[1])] if titled else []
+            for table in found:
+                tables.append(
+                    dataclasses.replace(table, sheet=name, cycles=[*cycles, *table.cycles])
+                )
         except InputError as error:
             errors.append(f"sheet '{name}': {error}")
             others.append(name)
@@ -829,6 +844,7 @@ def find_tables(
         is_of_it = before.notes == table.notes or not table.titles
         if names and is_of_it and _goes_on(columns, further, may_return):
             before.rows.extend(table.rows)
+            before.cycles.extend(table.cycles)
             columns = [
                 a.and_then(b) if a and b else a or b for a, b in zip(columns, further, strict=False)
             ]
@@ -1079,7 +1095,19 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
             )
     titles = dict(_title(cells) for _, cells in before)
     titles.pop("", None)
-    return Table(None, header, units, data, notes, steps, before if used else [], titles=titles)
+    numbered = (_CYCLE_TITLE.match(" ".join(map(str, cells)).strip()) for _, cells in before)
+    cycles = [int(match[1]) for match in numbered if match]
+    return Table(
+        None,
+        header,
+        units,
+        data,
+        notes,
+        steps,
+        before if used else [],
+        titles=titles,
+        cycles=cycles,
+    )
 
 
 def _title(cells: list[Cell]) -> tuple[str, str]:

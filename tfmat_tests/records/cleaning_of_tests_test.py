@@ -11,7 +11,7 @@ from tfmat.materials.registry import find_law
 from tfmat.records.cleaning import CleaningOptions, slack_of
 from tfmat.records.files import find_records, load_records
 from tfmat.records.record import MOST_POINTS, CurveTarget
-from tfmat_tests.records.files import write
+from tfmat_tests.records.files import write, write_workbook
 from tfmat_tests.records.made_tests import (
     LAW,
     OGDEN,
@@ -40,6 +40,40 @@ def test_a_cyclic_file_keeps_its_history_and_counts_its_half_cycles(tmp_path):
     assert test.settings == pytest.approx({"amplitude": 0.012, "cycles": 2.0})
     assert any("4 half cycles" in step for step in record.steps)
     assert record.test_set.joined(lambda history: history.driven).shape == (1, len(strain))
+
+
+def cycles_of_a_file(folder: pathlib.Path, numbers, kind: str) -> str:
+    """A file of these cycles of constant amplitude, numbered by a column, by lines between the rows, or by sheets."""
+    strain = 0.01 * np.sin(np.linspace(0, 2 * np.pi, 41))
+    stress = LAW.respond(History(strain=np.tile(strain, 9)[None]), TRUTH)[0]
+    blocks = {n: zip(strain, stress[41 * (n - 1) : 41 * n], strict=True) for n in numbers}
+    names = ["true strain", "true stress"]
+    if kind == "sheets":
+        sheets = {f"Cycle {n}": [names, *map(list, rows)] for n, rows in blocks.items()}
+        return str(write_workbook(folder / "cycles.xlsx", sheets))
+    lines = ["Cycle Count,true strain,true stress"] if kind == "column" else []
+    for n, rows in blocks.items():
+        lines += [f"Cycle {n}", ",".join(names)] if kind == "lines" else []
+        lines += [f"{n},{e},{s}" if kind == "column" else f"{e},{s}" for e, s in rows]
+    return str(write(folder, "\n".join(lines)))
+
+
+@pytest.mark.parametrize("kind", ["column", "lines", "sheets"])
+@pytest.mark.parametrize(
+    ("numbers", "missing"),
+    [((1, 2, 3), ""), ((1, 2, 5, 9), "(3 to 4, 6 to 8)"), ((2, 3), "(1)")],
+)
+def test_cycles_that_a_file_leaves_out_forbid_an_answer(tmp_path, kind, numbers, missing):
+    records, errors = read(LAW, cycles_of_a_file(tmp_path, numbers, kind))
+    assert not errors
+    caveats = [c for record in records for c in record.warnings if c.kind == "cycles missing"]
+    if kind == "sheets":
+        assert len(caveats) == len(numbers) - (numbers[0] == 1)
+    else:
+        assert [caveat.text.partition(")")[0].partition(" (")[2] for caveat in caveats] == (
+            [missing.strip("()")] if missing else []
+        )
+    assert all(caveat.blocks for caveat in caveats)
 
 
 def test_a_long_noisy_record_is_averaged_and_keeps_its_turning_points(tmp_path):
