@@ -22,7 +22,7 @@ from msgspec import Struct
 from tfmat.backends.layouts import Weight, weights_of
 from tfmat.config import BATCH, Config, Settings, check_config, default_config
 from tfmat.console import log, progress_bar
-from tfmat.data.dataset import PackedDataset
+from tfmat.data.dataset import PackedDataset, find_dataset
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.files import (
     as_json,
@@ -78,7 +78,14 @@ from tfmat.scaling.worker import (
     Variant,
     answer_file,
 )
-from tfmat.workflow.job import Job, check_training_fits, curve_settings, make_dataset, named_dataset
+from tfmat.workflow.job import (
+    Job,
+    check_training_fits,
+    curve_settings,
+    make_dataset,
+    named_dataset,
+    seed_and_counts,
+)
 
 # --------------------------------------------------------------------------------------------------
 # The variants of a matrix: what is measured, and the batches of each.
@@ -1060,8 +1067,10 @@ def scale(
     busy = f"another tfmat scale works in {folder}; wait for it, or use another --workdir"
     with locked(folder, busy):
         check_same_study(folder, config)
-        dataset = dataset or make_dataset(config, curves, data_dir)
-        study = _study(config, matrix, dataset, folder, machine)
+        if dataset is None and not dry_run:
+            dataset = make_dataset(config, curves, data_dir)
+        place = find_dataset(data_dir, curves, **seed_and_counts(config))
+        study = _study(config, matrix, job.num_outputs, place, folder, machine)
         if dry_run and slurm:
             first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]
             print(job_script(job_of(first, template, site), site), end="")
@@ -1106,7 +1115,8 @@ def _named_dataset(config: Config, matrix: Matrix, data_dir: str) -> PackedDatas
 def _study(
     config: Config,
     matrix: Matrix,
-    dataset: PackedDataset,
+    num_outputs: int,
+    dataset: pathlib.Path,
     folder: pathlib.Path,
     machine: Machine,
 ) -> Study:
@@ -1115,9 +1125,9 @@ def _study(
         name: config_of_model(config, matrix, name).to_dict()
         for name in ("default", *matrix.models)
     }
-    found = networks_and_libraries(Networks(configs, len(dataset.parameters)), folder)
+    found = networks_and_libraries(Networks(configs, num_outputs), folder)
     # Nodes of a cluster have the same software.
     machine = dataclasses.replace(machine, sums_with=found.sums_with)
     # Processes of other machines cannot see this one.
     watch = None if machine.slurm or machine.hosts else os.getpid()
-    return Study(config, matrix, machine, found.models, dataset.folder.resolve(), watch)
+    return Study(config, matrix, machine, found.models, dataset.resolve(), watch)

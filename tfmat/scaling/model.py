@@ -1588,6 +1588,12 @@ class Analysis:
         return points[-1] if points else None
 
     @property
+    def misses_by(self) -> float | None:
+        """The largest error of the model's checks where it is beyond GOAL: then it predicts nothing."""
+        worst = max((abs(check.error) for check in self.checks), default=0.0)
+        return worst if worst > GOAL else None
+
+    @property
     def exchange_seconds(self) -> float | None:
         """Seconds that one gradient takes by itself at `best`'s workers: measured, else by the fit or the model."""
         if self.best is None or self.forecast is None:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -319,7 +320,7 @@ def model_pictures(analysis: Analysis) -> Iterator[Picture]:
     if analysis.checks:
         text = "predicted over measured steps"
         yield picture("checks", text, draw_checks, checks=analysis.checks)
-    if analysis.forecast is not None:
+    if analysis.forecast is not None and analysis.misses_by is None:
         data = {"predictions": predictions(analysis.forecast)}
         for quantity in ("speedup", "efficiency"):
             name, text = f"prediction_{quantity}", f"predicted {quantity} over workers"
@@ -522,6 +523,14 @@ class Judgement:
     text: str
 
 
+_BADGES = {"good": "pays", "warn": "pays in part", "bad": "does not pay"}
+_WORDS = {
+    "good": "Parallelism pays",
+    "warn": "Parallelism pays only in part",
+    "bad": "Parallelism does not pay",
+}
+
+
 def judge(analysis: Analysis) -> Judgement:
     """Whether parallelism pays, or why that cannot be said."""
     best = analysis.best
@@ -539,12 +548,29 @@ def judge(analysis: Analysis) -> Judgement:
         times += f", {speedup.low:.3g} to {speedup.high:.3g} with the spread of the repetitions"
         return Judgement("warn", "open", f"It is open how far parallelism pays here: {times}.")
     level = _level(share.value)
-    badge, text = {
-        "good": ("pays", "Parallelism pays here"),
-        "warn": ("pays in part", "Parallelism pays only in part"),
-        "bad": ("does not pay", "Parallelism does not pay here"),
-    }[level]
-    return Judgement(level, badge, f"{text}: {times}.")
+    badge, text = _BADGES[level], _WORDS[level]
+    others = Counter(_levels_of_others(analysis))
+    if not others:
+        return Judgement(level, badge, f"{text}: {times}.")
+    told = ", ".join(f"{others[each]} × {name}" for each, name in _BADGES.items() if others[each])
+    if level == "good" and set(others) != {"good"}:
+        level, badge = "warn", "depends"
+    return Judgement(level, badge, f"{text} with {best.label}: {times}. Other series: {told}.")
+
+
+def _levels_of_others(analysis: Analysis) -> list[str]:
+    """The level of each further series, at the most workers that tell of scaling."""
+    found = []
+    for group in (*analysis.weak.values(), *analysis.strong.values()):
+        told = [e for e in group if e.point.workers > 1 and _tells_of_scaling(e)]
+        if told and analysis.best not in told and told[-1].efficiency is not None:
+            found.append(_level(told[-1].efficiency.value))
+    return found
+
+
+def _tells_of_scaling(summary: PointSummary) -> bool:
+    point = summary.point
+    return not (point.oversubscribed or point.exchanges_nothing or summary.unreliable)
 
 
 def _level(efficiency: float) -> str:
@@ -571,9 +597,9 @@ class Outlook(NamedTuple):
 
 
 def outlook(analysis: Analysis) -> Outlook | None:
-    """None without a model."""
+    """None without a model, or with one that misses what was measured."""
     forecast = analysis.forecast
-    if forecast is None or analysis.exchange_seconds is None:
+    if forecast is None or analysis.exchange_seconds is None or analysis.misses_by is not None:
         return None
     return Outlook(
         last_worthwhile(forecast.weak),

@@ -45,7 +45,7 @@ def test_the_page_is_whole_and_says_what_it_must(workdir):
     page = (workdir / "scaling_report.html").read_text("utf-8")
     checked(page)
     text = golden.text_of(page)
-    assert "Parallelism pays only in part: 4 workers train" in text
+    assert "Parallelism pays only in part with horovod mpi, 75 a worker: 4 workers train" in text
     assert "These measurements are labelled: synthetic" in text
     assert "made by tfmat_tests/scaling/synthetic.py" in text
     assert "price_per_hour 2" in text
@@ -152,3 +152,42 @@ def test_a_verdict_needs_repetitions_that_agree(factor, rounds, expected):
     found = analyse(dataclasses.replace(whole, repetitions=repetitions), Assumptions())
     assert judge(found).text.startswith(expected)
     assert ("By the model" in scaling_page(found, {}, "study")) == (expected == "Parallelism pays")
+
+
+def _slower(whole: Measurements, factor: float, batch: int) -> Measurements:
+    """The same with slower steps of several workers at one batch a worker."""
+    repetitions = tuple(
+        dataclasses.replace(each, seconds=factor * each.seconds)
+        if each.point.workers > 1 and each.point.batch_a_worker == batch
+        else each
+        for each in whole.repetitions
+    )
+    return dataclasses.replace(whole, repetitions=repetitions)
+
+
+def test_a_model_that_misses_what_was_measured_predicts_nothing():
+    whole = study(Truth(), workers=(2, 4), batches=(75, 150), rounds=2, trained=True)
+    slow = analyse(_slower(whole, 3.0, 75), Assumptions())
+    worst = max(abs(check.error) for check in slow.checks)
+    assert worst > 0.2
+    for found, misses in ((analyse(whole, Assumptions()), False), (slow, True)):
+        text = golden.text_of(scaling_page(found, {}, "study"))
+        said = (
+            f"The model misses measured steps by up to {100 * worst:.0f} %, so nothing is predicted"
+        )
+        assert (said in text) == misses
+        for words in (
+            "By the model",
+            "is done soonest by",
+            "workers keep it, as predicted",
+            "Predicted",
+        ):
+            assert (words in text) != misses, words
+
+
+def test_a_verdict_names_the_way_that_pays_among_others():
+    whole = study(Truth(), workers=(2, 4), batches=(75, 600), rounds=2)
+    assert judge(analyse(whole, Assumptions())).text.startswith("Parallelism pays")
+    slow = judge(analyse(_slower(whole, 4.0, 75), Assumptions()))
+    assert slow.text.startswith("Parallelism does not pay with horovod mpi, 75 a worker: 4 workers")
+    assert slow.text.endswith("Other series: 1 × pays, 1 × pays in part.")
