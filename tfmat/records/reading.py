@@ -330,6 +330,7 @@ _WORDS: dict[str, set[str]] = {
         """
         strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
         deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy
+        epsx epsy epsxx epsyy sg sg1 sg2 sg3 sg4
         estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
         """
     ),
@@ -344,7 +345,7 @@ _WORDS: dict[str, set[str]] = {
         displacement extension elongation stroke crosshead position travel weg deformation deform verformung
         traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
-        extensomètre extensómetro estensimetro extensômetro extenso course corsa curso carrera
+        extensomètre extensómetro estensimetro extensômetro extenso ext extens dl δl course corsa curso carrera
         traversa uzama écrasement wydłużenie przemieszczenie verplaatsing deformace deformácia prodloužení deformație
         posuv predĺženie posunutie nyúlás megnyúlás elmozdulás förlängning forlængelse forlengelse
         förskjutning pidennys siirtymä deplasman удлинение перемещение
@@ -373,14 +374,14 @@ _ENDINGS = {
 _EXTENSOMETER = word_set(
     """
     extensometer extensomètre extensómetro estensimetro extensômetro extenso längenänderung
-    laengenaenderung verformung dic video videoextensometer clip feinweg feindehnung fd ekstensometr
+    laengenaenderung verformung dic video videoextensometer clip feinweg feindehnung feine fd ekstensometr
     extenzometr ekstensometre 伸び計 引伸计 引伸計
     """
 )
 # _CROSSHEAD: words of a travel that machine and grips have a share in.
 _CROSSHEAD = word_set(
     """
-    crosshead stroke position actuator machine traverse traversenweg kolbenweg maschinenweg course
+    crosshead stroke position actuator machine traverse traversenweg kolbenweg maschinenweg grobe course
     corsa curso carrera traversa ストローク 行程 変位 位移 横梁 변위 grip grips
     """
 )
@@ -391,13 +392,38 @@ _TRAVEL = word_set(
     przemieszczenie verplaatsing posuv posunutie elmozdulás förskjutning siirtymä deplasman перемещение
     """
 )
+# _MEANS: words of the mean of several strains, which counts before these.
+_MEANS = word_set(
+    """
+    mean average averaged avg mittel mittelwert mittlere moyenne media medio promedio média średnia gemiddelde
+    ortalama průměr среднее 平均
+    """
+)
+# _SIDES: pairs of words for opposite sides of a specimen, whose mean strain is free of bending.
+_SIDES = tuple(
+    frozenset(plain(pair).split("/"))
+    for pair in [
+        "front/back",
+        "front/rear",
+        "left/right",
+        "top/bottom",
+        "vorn/hinten",
+        "vorne/hinten",
+        "links/rechts",
+        "oben/unten",
+        "avant/arrière",
+        "gauche/droite",
+    ]
+)
+# _VOLTS: words of a strain gauge's own signal.
+_VOLTS = word_set("mv v volt volts bridge output excitation")
 # Columns that name a strain or a stress and are not the curve's own.
 _OTHER_WORDS = word_set(
     """
     rate speed velocity vitesse velocidad velocità plastic elastic std error deviation transverse
     transversal transversale trasversale lateral radial hoop circumferential volumetric hydrostatic
     thermal residual relative normalized normalised comp width thickness gauge time modulus proof
-    yield querdehnung querverformung plastisch command setpoint demand count peak valley maximum
+    yield querdehnung querverformung plastisch command cmd setpoint demand count peak valley maximum
     minimum max min sd stdev cv drop intensity bearing energy work power temperature density trans lat rychlost hızı
     """
 )
@@ -501,12 +527,14 @@ class Column:
     Attributes:
       index: in the table; name: without its unit.
       unit: what its numbers are in; unit_source: where that is known from, in words.
+      opposite: the column of the other side of the specimen, where the mean of both counts.
     """
 
     index: int
     name: str
     unit: Unit
     unit_source: str
+    opposite: "Column | None" = None
 
     @property
     def measure(self) -> Measure | None:
@@ -562,6 +590,9 @@ class Column:
     @property
     def says(self) -> str:
         """The words of this column in a curve's steps."""
+        if self.opposite is not None:
+            both = f"columns '{self.name}' and '{self.opposite.name}'"
+            return f"the mean of {both} in {self.unit.name} ({self.unit_source})"
         return f"column '{self.name}' in {self.unit.name} ({self.unit_source})"
 
 
@@ -591,10 +622,18 @@ def find_axis(
     """
     try:
         if wanted is not None:
-            index = _wanted_column(table, axis, wanted)
+            index, *opposite = [_wanted_column(table, axis, wanted)]
         else:
-            index = _named_column(table, axis, measure)
-        return _with_unit(table, axis, index, unit, problems)
+            index, *opposite = _named_columns(table, axis, measure)
+        column = _with_unit(table, axis, index, unit, problems)
+        if opposite:
+            other = _with_unit(table, axis, opposite[0], unit, problems)
+            if other.unit != column.unit:
+                raise InputError(
+                    f"columns '{column.name}' and '{other.name}' differ in their unit; set --{axis}_column"
+                )
+            column = dataclasses.replace(column, opposite=other)
+        return column
     except InputError as error:
         problems.append(str(error))
         return None
@@ -868,10 +907,11 @@ def _wanted_column(
     raise InputError(f"no column '{wanted}' for the {axis}{hint}")
 
 
-def _named_column(table: Table, axis: Axis, measure: str | None) -> int:
+def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
     """The only column whose name says that it is a strain (stress), or else a displacement (load).
 
-    An extensometer's column counts before others, and others before a crosshead's.
+    An extensometer's column counts before others, and others before a crosshead's; the mean of several strains before
+    these. Two strains of opposite sides are two columns.
     """
     if not table.header:
         raise InputError(
@@ -880,14 +920,23 @@ def _named_column(table: Table, axis: Axis, measure: str | None) -> int:
         )
     for quantity in (axis, BEFORE_SIZE[axis]):
         found = columns_named(table, quantity)
+        if quantity == "strain":
+            # `Ext 2 (%)` is a strain, and `Ext 2 (mm)` a change of length.
+            found += [
+                i
+                for i in columns_named(table, "displacement")
+                if "ext" in _words(table.header[i]) and _quantity_of(table, i) == "strain"
+            ]
+            found = sorted(set(found))
         if len(found) > 1 and measure is not None:
             of_measure = [i for i in found if _says(table.header[i], measure)]
             found = of_measure or found
         if len(found) > 1 and axis == "strain":
             nearness = [_nearness(table, i) for i in found]
             found = [i for i, near in zip(found, nearness, strict=True) if near == max(nearness)]
-        if len(found) == 1:
-            return found[0]
+            found = _mean_of(table, found) or found
+        if len(found) == 1 or (axis == "strain" and _are_opposite(table, found)):
+            return found
         if found:
             called = [table.header[i] for i in found]
             if len(set(called)) == 1:
@@ -902,11 +951,39 @@ def _named_column(table: Table, axis: Axis, measure: str | None) -> int:
             )
     refused = [i for i, name in enumerate(table.header) if _unusable(name, axis)]
     if refused:
-        return refused[0]  # and its line says why
+        return refused[:1]  # and its line says why
     names = ", ".join(name for name in table.header if name)
     raise InputError(
         f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
     )
+
+
+def _mean_of(table: Table, found: list[int]) -> list[int]:
+    """The column that is called the mean of several strains among these columns, or beside them; else none."""
+    alone = [
+        i
+        for i, name in enumerate(table.header)
+        if _words(name)
+        and _words(name) <= _MEANS
+        and _quantity_of(table, i) in ("strain", "displacement")
+    ]
+    means = [i for i in found if _words(table.header[i]) & _MEANS] or alone
+    others = set(found) - set(means)
+    return means if len(means) == 1 and len(others) > 1 else []
+
+
+def _are_opposite(table: Table, found: list[int]) -> bool:
+    """Whether two columns are called the same, but for the opposite sides of the specimen."""
+    if len(found) != 2:
+        return False
+    first, second = (_words(table.header[i]) for i in found)
+    return first ^ second in _SIDES and len(first) == len(second)
+
+
+def _quantity_of(table: Table, index: int) -> str:
+    """The quantity that a column's unit is of; '' where it says none."""
+    unit = find_unit(split_header(table.header[index])[1] or table.units[index] or "?")
+    return unit.quantity if unit is not None else ""
 
 
 def _nearness(table: Table, index: int) -> int:
@@ -915,9 +992,9 @@ def _nearness(table: Table, index: int) -> int:
     A change of length, by its unit, counts less than any strain.
     """
     header = table.header[index]
-    words, unit = _words(header), find_unit(split_header(header)[1] or table.units[index] or "?")
+    words = _words(header)
     is_strain = _is_named(header, "strain")
-    less = 3 if is_strain and unit is not None and unit.quantity == "displacement" else 0
+    less = 3 if is_strain and _quantity_of(table, index) == "displacement" else 0
     if _is_of_an_extensometer(header):
         return 2 - less
     made_of_travel = is_strain and bool(
@@ -938,7 +1015,9 @@ def _is_named(header: str, quantity: str) -> bool:
     if {"e", "s"} & words and words & set(_MEASURE_WORDS):
         # The bare letters of the formulas count beside their measure only: `e_true`, `s_eng`.
         words |= {"strain"} if "e" in words else {"stress"}
-    if words & _OTHER_WORDS or any(word.endswith(_RATES) for word in words):
+    # A strain gauge measures a strain; a gauge length is none.
+    known = {"gauge"} if "strain" in words and not words & _VOLTS else set()
+    if words & _OTHER_WORDS - known or any(word.endswith(_RATES) for word in words):
         return False
     axis: Axis = "strain" if quantity in ("strain", "displacement") else "stress"
     return _any_of(words, _WORDS[quantity] | _ENDINGS[quantity]) and not _unusable(header, axis)
@@ -1197,7 +1276,10 @@ def find_axes(
         candidates = {*columns_named(table, axis), *columns_named(table, BEFORE_SIZE[axis])}
         beside = [table.header[i] for i in sorted(candidates)]
         if wanted is None and len(beside) > 1:
-            table.steps.append(f"of the columns {', '.join(beside)} took '{column.name}'")
+            taken = f"'{column.name}'"
+            if column.opposite is not None:
+                taken = f"the mean of {taken} and '{column.opposite.name}'"
+            table.steps.append(f"of the columns {', '.join(beside)} took {taken}")
     if len(axes) == 2 and axes["strain"].index == axes["stress"].index:
         problems.append(f"column '{axes['strain'].name}' cannot be both strain and stress")
     if problems:
@@ -1222,6 +1304,14 @@ def read_strain(
 ) -> tuple[Array, str]:
     """The strain of every row, [rows], -, and where it is from, in words; InputError for a cell that is no number."""
     values = column_numbers(table, column, mark, may_end=True) * column.unit.factor
+    if column.opposite is not None:
+        other = column_numbers(table, column.opposite, mark, may_end=True) * column.unit.factor
+        if np.nansum(values * other) < 0:
+            raise InputError(
+                f"columns '{column.name}' and '{column.opposite.name}' have strains of different signs, as in bending; "
+                "set --strain_column"
+            )
+        values = (values + other) / 2.0
     if column.unit.name == "stretch":
         if np.nanmin(values) <= 0:
             raise InputError(

@@ -794,10 +794,10 @@ def read_tables(
             found = find_tables(rows, [f"sheet '{name}'"], "row", cycles)
             # A cycle's sheet may say so in its name alone.
             titled = _CYCLE_TITLE.match(name)
-            cycles = [int(titled[1])] if titled else []
+            of_name = [int(titled[1])] if titled else []
             for table in found:
                 tables.append(
-                    dataclasses.replace(table, sheet=name, cycles=[*cycles, *table.cycles])
+                    dataclasses.replace(table, sheet=name, cycles=[*of_name, *table.cycles])
                 )
         except InputError as error:
             errors.append(f"sheet '{name}': {error}")

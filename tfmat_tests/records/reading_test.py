@@ -927,6 +927,57 @@ def test_a_strain_or_stress_of_no_law_is_refused(tmp_path, header, said):
     np.testing.assert_allclose(beside.stress_mpa, STRESS, rtol=1e-7)
 
 
+def table_of_strains(header: str, *shares: float) -> str:
+    """A table whose first columns are these shares of the strain, in %, and whose last one is the stress."""
+    rows = [
+        ";".join(f"{value:.8g}" for value in (*(100.0 * share * e for share in shares), s))
+        for e, s in zip(STRAIN, STRESS, strict=True)
+    ]
+    return "\n".join([header, *rows])
+
+
+@pytest.mark.parametrize(
+    ("header", "shares"),
+    [
+        ("SG front (%);SG back (%);Stress (MPa)", (1.2, 0.8)),
+        ("DMS vorn [%];DMS hinten [%];Spannung [MPa]", (1.2, 0.8)),
+        ("Extensometer left (%);Extensometer right (%);Stress (MPa)", (0.9, 1.1)),
+        ("Strain 1 (%);Strain 2 (%);Mean strain (%);Stress (MPa)", (1.2, 0.8, 1.0)),
+        ("Ext 1 (%);Ext 2 (%);Ext mean (%);Stress (MPa)", (1.2, 0.8, 1.0)),
+        ("Average (%);Strain 1 (%);Strain 2 (%);Stress (MPa)", (1.0, 1.2, 0.8)),
+        ("P1.epsY [%];P2.epsY [%];P3.epsY [%];epsY Mittelwert [%];Stress", (0.9, 1, 1.1, 1)),
+        ("Grobe Dehnung [%];Feine Dehnung [%];Spannung [MPa]", (1.3, 1.0)),
+        ("Stroke strain (%);Strain gauge (%);Stress (MPa)", (1.3, 1.0)),
+    ],
+)
+def test_the_mean_of_several_strains_counts(tmp_path, header, shares):
+    curve = read_one(write(tmp_path, table_of_strains(header, *shares)))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    assert "of the columns" in curve.steps[0]
+
+
+@pytest.mark.parametrize(
+    ("header", "shares", "said"),
+    [
+        ("Strain top (%);Strain bottom (%);Stress", (1.0, -1.0), "of different signs, as in bend"),
+        ("SG front (%);SG back (µε);Stress", (1.0, 1.0), "differ in their unit"),
+        ("Strain (%);SG back (%);Stress (MPa)", (1.2, 0.8), "several columns could be the strain"),
+        ("Ext 1 (%);Strain 2 (%);Stress (MPa)", (1.2, 0.8), "several columns could be the strain"),
+        ("SG1 (%);SG2 (%);Stress (MPa)", (1.2, 0.8), "several columns could be the strain"),
+    ],
+)
+def test_one_of_several_strains_is_not_taken_alone(tmp_path, header, shares, said):
+    with pytest.raises(InputError, match=said):
+        read_curves(write(tmp_path, table_of_strains(header, *shares)))
+
+
+@pytest.mark.parametrize("name", ["Ext.", "Ext.1", "Extens.", "Axial Ext"])
+def test_a_short_name_of_an_extensometer_counts_before_the_crosshead(tmp_path, name):
+    rows = [f"{50 * e:.8g},{70 * e:.8g},{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    path = write(tmp_path, "\n".join([f"{name} (mm),Stroke (mm),Stress (MPa)", *rows]))
+    np.testing.assert_allclose(read_one(path, gauge_length=50.0).strain, STRAIN, rtol=1e-7)
+
+
 # --------------------------------------------------------------------------------------------------
 # Conditions of a test from head and file name: what can be read in one way, and nothing else.
 
