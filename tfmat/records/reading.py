@@ -29,6 +29,7 @@ from tfmat.records.tables import (
     decimal_mark,
     find_size,
     find_unit,
+    is_blank,
     notes_side_by_side,
     number,
     plain,
@@ -1187,8 +1188,6 @@ _SIZES: dict[str, tuple[str, str, dict[str, float], str, str]] = {
         "its cross-section with --area=MM2, or the stress with --stress_column",
     ),
 }
-# _BLANK: cells of a channel that is no longer recorded.
-_BLANK = {"", "nan", "-", "--", "---", "n/a", "na", "#n/a", "#nv", "none", "null"}
 # _FEWEST_BLANK: blank cells at the end of a column; fewer are a damaged row, which is refused.
 _FEWEST_BLANK = 3
 # A stretch is so near to 1 at the least stress.
@@ -1545,10 +1544,6 @@ def _split_note(name: str, units: dict[str, float]) -> tuple[str, str]:
     return re.sub(r" ist\b", "", words), unit or ""
 
 
-def _is_blank(cell: Cell) -> bool:
-    return cell.strip().casefold() in _BLANK if isinstance(cell, str) else bool(np.isnan(cell))
-
-
 def column_numbers(table: Table, column: Column, mark: DecimalMark, may_end: bool = False) -> Array:
     """One column as finite numbers, [points]; the first cell that is none is refused with its line.
 
@@ -1559,7 +1554,7 @@ def column_numbers(table: Table, column: Column, mark: DecimalMark, may_end: boo
     row_word = "line" if table.sheet is None else "row"
     rows = table.rows
     if may_end:
-        blank = [_is_blank(row[column.index] if column.index < len(row) else "") for _, row in rows]
+        blank = [is_blank(row[column.index] if column.index < len(row) else "") for _, row in rows]
         filled = len(blank) - next((i for i, b in enumerate(reversed(blank)) if not b), len(blank))
         rows = rows[:filled] if len(rows) - filled >= _FEWEST_BLANK else rows
     for i, (line, row) in enumerate(rows):
@@ -1879,6 +1874,26 @@ def _with_decimal_mark(
     return dataclasses.replace(table, rows=rows, steps=steps), mark
 
 
+# _DITTO: signs for a cell that is as the one above it.
+_DITTO = {"", '"', "''", "〃", "″", "”", "do.", "ditto", "dito", "id.", '-"-', "-''-", ".."}
+
+
+def _is_ditto(label: Cell) -> bool:
+    return isinstance(label, str) and label.strip().casefold() in _DITTO
+
+
+def _filled_down(labels: list[Cell]) -> list[Cell]:
+    """The labels of all rows, where each stands in the first row of its specimen alone; else as they are."""
+    again = [_is_ditto(label) for label in labels]
+    written = [label for label, same in zip(labels, again, strict=True) if not same]
+    if not written or again[0] or len(set(written)) < len(written) or len(written) > sum(again):
+        return labels
+    filled: list[Cell] = []
+    for label, same in zip(labels, again, strict=True):
+        filled.append(filled[-1] if same else label)
+    return filled
+
+
 def _groups(table: Table, options: ReadingOptions) -> tuple[dict[str, list], list[str]]:
     """Specimen -> rows, and what to say of it; everything under '' where there is one specimen."""
     if options.specimen_column == "none":
@@ -1887,8 +1902,8 @@ def _groups(table: Table, options: ReadingOptions) -> tuple[dict[str, list], lis
     if column is None:
         return {"": table.rows}, []
     groups: dict[str, list] = {}
-    for line, cells in table.rows:
-        cell = cells[column] if column < len(cells) else ""
+    labels = [row[column] if column < len(row) else "" for _, row in table.rows]
+    for (line, cells), cell in zip(table.rows, _filled_down(labels), strict=True):
         label = f"{cell:g}" if isinstance(cell, float) else cell.strip()
         if not label:
             raise InputError(f"line {line}, column '{table.header[column]}': no specimen")

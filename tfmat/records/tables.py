@@ -389,7 +389,13 @@ def _halves(word: str, is_unit: Callable[[str], object]) -> list[str]:
 CURVE_FILES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".xlsx", ".xlsm")
 Row = tuple[int, list[Cell]]
 
-DELIMITERS = {"\t": "tab", ";": "semicolon", " ": "whitespace", ",": "comma"}
+DELIMITERS = {
+    "\t": "tab",
+    ";": "semicolon",
+    "|": "vertical bar",
+    " ": "whitespace",
+    ",": "comma",
+}
 # Lines that the delimiter is found from.
 _SAMPLE = 300
 # _LAST_NAMES: lines in which names with line breaks are looked for.
@@ -571,12 +577,14 @@ def _delimiter(lines: list[str]) -> str:
                 scores[delimiter] += usable and sum(map(_is_number, cells)) >= 2
     best = max(scores.values())
     if best == 0:  # no table; the header, if there is one, decides for the message
-        return max("\t;,", key="\n".join(lines[:50]).count)
+        return max("\t;|,", key="\n".join(lines[:50]).count)
     return next(delimiter for delimiter, score in scores.items() if score >= 0.9 * best)
 
 
 def _is_number(cell: str) -> bool:
-    return looks_like_a_number(cell.strip().strip('"'))
+    """Whether a cell is a number, which may be in quotes or have its unit behind it."""
+    cell = cell.strip().strip('"')
+    return looks_like_a_number(cell) or bool(_unit_behind(cell))
 
 
 def _split(line: str, delimiter: str, number: int) -> list[Cell]:
@@ -688,8 +696,29 @@ MINIMUM_POINTS = 10
 _NEAR = 0.1
 # _BEGUN: so many rows show what a table's rows begin with.
 _BEGUN = 20
+# BLANKS: what stands in a cell without a number: of a channel that is not recorded, or beyond its range.
+BLANKS = {
+    "",
+    "nan",
+    "-",
+    "n/a",
+    "na",
+    "#n/a",
+    "#nv",
+    "#div/0!",
+    "#value!",
+    "#num!",
+    "none",
+    "null",
+} | {"ol", "ovl", "ovld", "ovr", "over", "overrange", "overflow", "-1.#ind", "1.#qnan", "nan(ind)"}
 # _NO_WORDS: what stands for a number that is none.
-_NO_WORDS = {"nan", "inf", "-inf", "n/a", "na", "null", "none"}
+_NO_WORDS = BLANKS | {"inf", "-inf"}
+# _RULE: a cell of a line that is drawn, `-----` or `=====`, or of stars for a number that is too long.
+_RULE = re.compile(r"[-=_─━*]{2,}|:-+:?|-+:")
+# _MOST_BLANK: share of rows without numbers; more of them may hold what matters, such as a load beyond the range.
+_MOST_BLANK = 0.1
+# _REMARKS: how a row begins that is a comment and no row of numbers, besides `#`.
+_REMARKS = ("%", "//", "!", ";")
 # _TITLE: how a line begins that names a specimen, or a run (the group) of a test.
 _TITLE = re.compile(
     r"(?:specimen|sample|coupon|probe|prüfling|éprouvette|eprouvette|probeta|muestra|provino|provetta|campione"
@@ -819,10 +848,16 @@ def find_tables(
     may leave out what is as before. Rows that go on behind such lines are of the same table; see `read_tables` for
     `cycles`.
     """
-    rows = _without_units(rows)
+    blank = [row for row in rows if _is_blank_row(row[1])]
+    rows = _without_units([row for row in rows if not _is_blank_row(row[1])])
+    if not rows:
+        raise InputError(
+            "it holds no numbers; a header and columns of strain and stress are expected"
+        )
     first = _first_data_row(rows)
     if first is None:
         raise _no_table(rows)
+    steps = [*steps, *_blank_rows_between(blank, rows[first:], line)]
     blocks = []
     above = rows[:first]
     while found := _next_block(rows, first):
@@ -890,6 +925,39 @@ def _without_units(rows: list[Row]) -> list[Row]:
         (line, list(common)),
         *[bare[i] for i in range(of_data[0], len(rows))],
     ]
+
+
+def is_blank(cell: Cell) -> bool:
+    """Whether a cell stands for no number, or is a part of a line that is drawn."""
+    if not isinstance(cell, str):
+        return cell != cell
+    return cell.strip().casefold() in BLANKS or bool(_RULE.fullmatch(cell.strip()))
+
+
+def _is_blank_row(cells: list[Cell]) -> bool:
+    """Whether a row is a line that is drawn, or of two numbers or more that are not there: `OL;OL`, `-1.#IND,-1.#IND`.
+
+    `-;-` may be a row of units.
+    """
+    filled = [str(cell).strip() for cell in cells if cell != ""]
+    if any(_RULE.fullmatch(cell) for cell in filled):
+        return all(map(is_blank, filled))
+    return len(filled) > 1 and set(filled) != {"-"} and all(map(is_blank, filled))
+
+
+def _blank_rows_between(blank: list[Row], data: list[Row], line: str) -> list[str]:
+    """What to say of rows without numbers between these rows; InputError where they are many of them."""
+    between = [row for row in blank if data[0][0] < row[0] < data[-1][0]]
+    if not between:
+        return []
+    shown = shorten(" ".join(map(str, between[0][1])), 30)
+    where = f"from {line} {between[0][0]} on ({shown})"
+    if len(between) > _MOST_BLANK * len(data):
+        raise InputError(
+            f"{len(between)} rows between its {len(data)} others hold no numbers, {where}; take them out if nothing "
+            "was beyond its range there"
+        )
+    return [f"left out {len(between)} rows without numbers, {where}"]
 
 
 def _unit_behind(cell: Cell) -> str:
@@ -1064,7 +1132,7 @@ def _goes_on(
 
 def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = "line") -> Table:
     """The table of these rows, with the lines above it; raises InputError where they do not go together."""
-    data = [row for row in rows if not _is_comment(row[1])]
+    data = [row for row in rows if not (_is_comment(row[1]) or _is_remark(row[1]))]
     if not data:
         raise InputError(
             f"all rows of numbers begin with '#', from {line} {rows[0][0]} on, which makes them comments; take it away"
@@ -1086,9 +1154,13 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
         steps.append(
             f"left out {len(summary)} rows of results at the end, from {line} {summary[0][0]} on ({shown})"
         )
-    for row, cells in data:
+    for i, (row, cells) in enumerate(data):
+        beyond = [str(cell).strip() for cell in cells[max(len(header), 1) :] if cell != ""]
+        if header and beyond and not any(c.isdigit() for c in "".join(beyond)):
+            data[i] = row, cells[: len(header)]
+            steps.append(f"left out the remark in {line} {row} ({shorten(' '.join(beyond), 30)})")
         # A decimal comma in a comma-separated file shows only here.
-        if any(cell != "" for cell in cells[max(len(header), 1) :]) and header:
+        elif header and beyond:
             raise InputError(
                 f"{line} {row} has {len(cells)} values, the header names {len(header)} columns "
                 "(decimal commas between commas? then use semicolons)"
@@ -1262,6 +1334,11 @@ def _is_comment(cells: list[Cell]) -> bool:
     """Whether a row begins with `#`, and not with an error that a spreadsheet has written, `#DIV/0!`."""
     first = cells[0].strip() if isinstance(cells[0], str) else ""
     return first.startswith("#") and not re.fullmatch(r"#[A-Z/0]+[!?]?", first)
+
+
+def _is_remark(cells: list[Cell]) -> bool:
+    """Whether a row below the names begins with a sign of a comment, such as `% end of test`."""
+    return isinstance(cells[0], str) and cells[0].strip().startswith(_REMARKS)
 
 
 def _uncommented(cells: list[Cell]) -> list[Cell]:

@@ -334,6 +334,18 @@ def test_a_column_of_specimens_tells_them_apart(tmp_path, name, labels):
     assert [curve.conditions["specimen"] for curve in curves] == list(labels)
 
 
+@pytest.mark.parametrize("again", ["", "〃", "ditto"])
+def test_a_label_in_the_first_row_of_each_specimen_alone_counts_for_all(tmp_path, again):
+    rows = [
+        f"{label if i == 0 else again};{e:.8g};{share * s:.8g}"
+        for label, share in (("A1", 1.0), ("B7", 1.1))
+        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+    ]
+    curves = read_curves(write(tmp_path, "\n".join(["Specimen;Strain;Stress", *rows])))
+    assert [curve.name for curve in curves] == ["curve_A1", "curve_B7"]
+    np.testing.assert_allclose(curves[1].stress_mpa, 1.1 * STRESS, rtol=1e-7)
+
+
 def test_a_counter_of_rows_and_a_specimen_s_strain_are_no_specimens(tmp_path):
     pairs = list(zip(STRAIN, STRESS, strict=True))
     counted = "\n".join(

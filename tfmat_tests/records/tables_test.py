@@ -2,6 +2,7 @@
 
 import zipfile
 
+import numpy as np
 import pytest
 
 from tfmat.errors import InputError
@@ -143,6 +144,48 @@ def test_missing_file_folder_and_what_only_looks_like_excel(tmp_path):
     good = write_workbook(tmp_path / "d.xlsx", {"Curve": sheet_rows()})
     assert "no sheet 'Curvr'; did you mean 'Curve'?" in the_error(good, sheet="Curvr")
     assert "leave --sheet out" in the_error(write(tmp_path, GOOD), sheet="A")
+
+
+GOOD_ROWS = GOOD.strip().split("\n")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([GOOD_ROWS[0], "------,-----", *GOOD_ROWS[1:]], ""),
+        (
+            [*GOOD_ROWS[:9], "---,---", *GOOD_ROWS[9:]],
+            "left out 1 rows without numbers, from line 10",
+        ),
+        ([*GOOD_ROWS[:9], "OL,OL", "-1.#IND,-1.#IND", *GOOD_ROWS[9:]], "left out 2 rows"),
+        ([*GOOD_ROWS[:9], "****,****", *GOOD_ROWS[9:]], "from line 10 on (**** ****)"),
+        ([*GOOD_ROWS[:9], f"{GOOD_ROWS[9]},it creaks", *GOOD_ROWS[10:]], "remark in line 10 (it c"),
+        ([*GOOD_ROWS, "", "End of test", "Greatest stress: 50 MPa", "% tested by,12,13"], ""),
+        ([*GOOD_ROWS, "% end,,", "// 12 kN, 3 mm, 4"], ""),
+        (["|".join(["", *row.split(","), ""]) for row in GOOD_ROWS], "separated by vertical bar"),
+        (
+            [
+                "| strain | stress |",
+                "|---:|---:|",
+                *[f"| {r.replace(',', ' | ')} |" for r in GOOD_ROWS[1:]],
+            ],
+            "",
+        ),
+        (["strain\tstress", *[row.replace(",", " mm/mm\t") + " MPa" for row in GOOD_ROWS[1:]]], ""),
+    ],
+)
+def test_lines_that_are_drawn_remarks_and_cells_without_numbers_are_left_out(tmp_path, rows, said):
+    (curve,) = read_curves(write(tmp_path, "\n".join(rows)))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+    assert said in curve.steps[0]
+
+
+def test_many_rows_without_numbers_are_refused(tmp_path):
+    path = write(tmp_path, "\n".join([*GOOD_ROWS[:9], *["OL,OL"] * 3, *GOOD_ROWS[9:]]))
+    assert "3 rows between its 20 others hold no numbers, from line 10 on (OL OL)" in the_error(
+        path
+    )
 
 
 def test_wrong_choices_name_what_there_is(tmp_path):
