@@ -20,6 +20,7 @@ from tfmat.cli.flags import (
     check_output_folder,
     command,
     number,
+    refuse_but,
     repeated,
     switch,
     text,
@@ -108,6 +109,8 @@ def laws(flag_values: FlagValues, arguments: list[str]) -> int | None:
     status = _one_law(arguments[0], law_class(arguments[0])(), flag_values.json)
     if flag_values.plot is not None and status == 0:
         _draw_records(arguments[0], flag_values.plot)
+        # JSON stands alone on standard output.
+        (log if flag_values.json else print)(f"picture: {printable(flag_values.plot)}")
     return status
 
 
@@ -459,7 +462,7 @@ def generate(flag_values: FlagValues, arguments: list[str]) -> int | None:
 
 def _generate_by_program(flag_values: FlagValues) -> None:
     """Runs a user's program, and makes the data set of its runs."""
-    _refuse_flags_but(_SIMULATOR + _REPAIR, flag_values, "--simulator runs a program")
+    refuse_but(_SIMULATOR + _REPAIR, flag_values, "--simulator runs a program")
     from tfmat.data.dataset import is_dataset
 
     if is_dataset(flag_values.data_dir):
@@ -499,11 +502,11 @@ def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
     data_dir, num_threads = pathlib.Path(flag_values.data_dir), flag_values.num_threads
     fixed = dict(_pair("fix", text) for text in flag_values.fix)
     if is_dataset(data_dir):
-        _refuse_flags_but(_REPAIR, flag_values, f"{data_dir} is a data set itself")
+        refuse_but(_REPAIR, flag_values, f"{data_dir} is a data set itself")
         return lambda progress: repair_dataset(data_dir, progress, num_threads)
     source = flag_values["from"].value
     if source is not None:
-        _refuse_flags_but(_IMPORT + _REPAIR, flag_values, "--from packs curves that exist already")
+        refuse_but(_IMPORT + _REPAIR, flag_values, "--from packs curves that exist already")
         laboratory = Laboratory.of(_laboratory(flag_values))
         return lambda progress: import_dataset(
             source,
@@ -530,12 +533,6 @@ def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
         progress=progress,
         num_threads=num_threads,
     )
-
-
-def _refuse_flags_but(taken: tuple[str, ...], flag_values: FlagValues, why: str) -> None:
-    for name in flag_values:
-        if name not in taken and flag_values[name].present:
-            raise InputError(f"{why}; leave out --{name}")
 
 
 def _settings(flag_values: FlagValues, fixed: dict[str, str]) -> "CurveSettings":
@@ -917,7 +914,8 @@ def emulate(flag_values: FlagValues, arguments: list[str]) -> None:
         f"(root mean square over runs that did not), {100 * found.worst:.2g} % at the worst point"
     )
     print(f"law       {found.law}")
-    print(f"Next: tfmat train --law={found.law} --config=configs/forward.py")
+    workdir = f"runs/{pathlib.Path(found.law.rpartition(':')[0]).stem}"
+    print(f"Next: tfmat train --law={found.law} --config=configs/forward.py --workdir={workdir}")
 
 
 # --------------------------------------------------------------------------------------------------

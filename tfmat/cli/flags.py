@@ -7,7 +7,7 @@ import operator
 import os
 import pathlib
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -35,10 +35,9 @@ def text(name: str, default: str | None, meaning: str) -> Flag:
 
 
 def whole(name: str, default: int | None, meaning: str, least: int | None = None) -> Flag:
-    """`--name=NUMBER`, a whole one, of at least `least`."""
-    return Flag(
-        name, lambda to: flags.DEFINE_integer(name, default, meaning, least, flag_values=to)
-    )
+    """`--name=NUMBER`, a whole one, of at least `least`, which the help tells where it is more than 1."""
+    told = f"{meaning}; at least {least}" if least is not None and least > 1 else meaning
+    return Flag(name, lambda to: flags.DEFINE_integer(name, default, told, least, flag_values=to))
 
 
 def number(name: str, default: float | None, meaning: str, least: float | None = None) -> Flag:
@@ -240,6 +239,14 @@ def check_output_folder(flag: str, value: str | None) -> None:
         raise InputError(f"--{flag}={value}: {path} is a file; give a folder")
     if not os.access(path, os.W_OK):
         raise InputError(f"--{flag}={value}: the folder {path} cannot be written; choose another")
+
+
+def refuse_but(taken: Collection[str], flag_values: FlagValues, why: str) -> None:
+    """Raises InputError where a flag is given that is not among those `taken`; `why` says what takes no others."""
+    for name in flag_values:
+        if name not in taken and flag_values[name].present:
+            shown = "config.KEY" if name == "config_override" else name
+            raise InputError(f"{why}; leave out --{shown}")
 
 
 def known_parameters(texts: list[str]) -> dict[str, float]:

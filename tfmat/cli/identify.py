@@ -350,6 +350,9 @@ def check_flags(flag_values: FlagValues) -> None:
                 raise InputError(f"--{flag} says how cards are written; say which: --card=abaqus")
     if flag_values.samples is None and flag_values["samples_file"].present:
         raise InputError("--samples_file says where samples go; say how many: --samples=1000")
+    asks_network = flag_values.workdir or flag_values.verify or flag_values.details
+    if not (flag_values.correct or flag_values.samples or asks_network):
+        raise InputError("--nocorrect is of samples; say how many: --samples=1000")
     if flag_values.samples is not None and flag_values.samples_file.endswith(".nc"):
         from tfmat.identification.posterior import check_arviz
 
@@ -448,6 +451,7 @@ def write_samples(
     known = next((each for each in drawn if each is not None), None)
     if known is None:
         raise InputError("the network knows none of these curves; there is nothing to draw from")
+    replaced = ", instead of the file that was there" if pathlib.Path(path).exists() else ""
     if path.endswith(".nc"):
         from tfmat.identification.posterior import write_inference_data
 
@@ -468,7 +472,7 @@ def write_samples(
         }
         with atomic_write(path, "wb") as file:
             np.savez(file, **arrays)
-    lines = [("", f"{len(known.values):,} samples of each curve: {path}")]
+    lines = [("", f"{len(known.values):,} samples of each curve: {path}{replaced}")]
     own = any(each.posterior and not each.posterior.certificate.is_exact for each in results)
     if uncertainty == "gaussian" and own:
         text = "this network gives a Gaussian of each parameter alone; how they trade is not in the samples"
@@ -546,6 +550,10 @@ def verify_all(
     for (name, result), entry in zip(file_names(results), content, strict=False):
         posterior, curve = result.posterior, result.curve
         assert posterior is not None
+        values = _values(result, flag_values.verify)
+        others = [p.name for p in description.nuisances if p.name not in values]
+        ranges = "its range" if len(others) == 1 else "their ranges"
+        also = f", with {', '.join(others)} drawn from {ranges}," if others else ""
         try:
             with run_progress() as progress:
                 runs = verify(
@@ -553,7 +561,7 @@ def verify_all(
                     network / RUNS,
                     curve.strain,
                     curve.stress_mpa,
-                    _values(result, flag_values.verify),
+                    values,
                     processes=max(1, available_threads() // description.threads),
                     progress=progress,
                 )
@@ -568,7 +576,7 @@ def verify_all(
             said.append(("yellow", f"verified: none of {len(runs)} runs has a curve"))
             continue
         line = (
-            f"verified: {len(far)} runs at draws from the posterior of {curve.name} are {np.median(far):.2g} % "
+            f"verified: {len(far)} runs at draws from the posterior of {curve.name}{also} are {np.median(far):.2g} % "
             f"({min(far):.2g} to {max(far):.2g} %) of the maximum stress from the measured curve{failed}"
         )
         said.append(("", line))

@@ -519,6 +519,10 @@ def landscape(flag_values: FlagValues, arguments: list[str]) -> int:
         raise InputError("name the folder of a run, or of several: tfmat landscape runs/quickstart")
     between = flag_values.between
     several = len(arguments) > 1 and not between
+    if flag_values.workdir is not None and len(arguments) == 1:
+        raise InputError(
+            "--workdir is for what is about several runs; one run's stays in its own folder"
+        )
     options = LandscapeOptions(
         num_curves=flag_values.num_curves,
         points=flag_values.points,

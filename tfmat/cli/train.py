@@ -23,6 +23,7 @@ from tfmat.cli.flags import (
     output_folder,
     overrides,
     read_config,
+    refuse_but,
     switch,
     text,
     whole,
@@ -201,6 +202,8 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     report.html.
     """
     check_output_file("json", flag_values.json)
+    if flag_values["num_reference"].present and not flag_values.reference:
+        raise InputError("--num_reference is of the reference; leave it or --noreference out")
     from tfmat.identification.networks import read_sidecar
     from tfmat.launch.runtime import prepare_tensorflow
 
@@ -376,6 +379,8 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
                     f"--{flag.name} is for a page that is served; add --status --serve"
                 )
     if flag_values.status:
+        taken = ("status", "serve", "config", "workdir", "trust", *(one.name for one in PAGE_FLAGS))
+        refuse_but(taken, flag_values, "--status shows the search in --workdir as it is")
         return _show_search(flag_values)
     if flag_values.serve:
         raise InputError("--serve shows a search that another command runs; add --status")
@@ -389,6 +394,8 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     if wants_slurm(flag_values):
         _submit_search(flag_values)
         return 0
+    if flag_values.one_job:
+        raise InputError("--one_job describes a SLURM job; add --launcher=slurm")
     options = Options(
         data_dir=flag_values.data_dir,
         backend=flag_values.backend,
@@ -425,6 +432,11 @@ def _check_trials(flag_values: FlagValues, base: "Config") -> None:
     from tfmat.workflow.job import plan_job
 
     if flag_values.trial_command:
+        for name in ("data_dir", "backend", "trial_launcher", "trial_reports"):
+            if flag_values[name].present:
+                raise InputError(
+                    f"--{name} is of trials by tfmat train; --trial_command says all: leave it out"
+                )
         try:
             flag_values.trial_command.format(config="", workdir="", seed=0)
         except (KeyError, IndexError, ValueError) as error:

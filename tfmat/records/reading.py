@@ -1425,6 +1425,16 @@ def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float,
     return value, source
 
 
+def _sizes_not_used(axes: Mapping[Axis, Column], options: ReadingOptions) -> list[str]:
+    """What to say of a gauge length or an area that was given, and that no column needs."""
+    needed = {column.unit.quantity for column in axes.values()}
+    return [
+        f"{getattr(options, name):g} given as {name} has no part: no column is a {quantity}"
+        for quantity, (name, *_) in _SIZES.items()
+        if getattr(options, name) is not None and quantity not in needed
+    ]
+
+
 def _agree(values: Iterable[float]) -> bool:
     """Whether there are not two sizes that differ by more than rounding."""
     values = list(values)
@@ -1932,7 +1942,13 @@ def _curve(
         strain_measure=options.strain_measure or axes["strain"].own_measure,  # type: ignore[arg-type]
         stress_measure=options.stress_measure or axes["stress"].own_measure,  # type: ignore[arg-type]
         shear_strain=shear,
-        steps=(*steps, *_whose_travel(axes["strain"]), *how_shear, *turned),
+        steps=(
+            *steps,
+            *_sizes_not_used(axes, options),
+            *_whose_travel(axes["strain"]),
+            *how_shear,
+            *turned,
+        ),
         assumed=tuple(column.assumed for column in axes.values() if column.assumed),
         is_shear=any(_SHEAR_WORDS.search(column.name) for column in axes.values()),
         us_unit_hints=us_unit_hints(table, strain, mark)

@@ -8,6 +8,7 @@ import math
 import pathlib
 import re
 import tomllib
+import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -192,11 +193,16 @@ def _complaint(error: msgspec.ValidationError, told: Mapping[str, Any]) -> str:
     """A complaint of msgspec, in the words of the file."""
     key, what = what_is_invalid(error, told, _Content)
     section = f"{key}: " if key else ""
+    first, last = key.partition(".")[0], key.rpartition(".")[2]
+    kind = {"curve": Curve, "parameters": Drawn, "nuisances": Drawn}.get(first, _Content)
+    if what.startswith("Invalid enum value"):
+        words = ", ".join(typing.get_args(typing.get_type_hints(kind)[last]))
+        return (
+            f"{section}{what.removeprefix('Invalid enum value ')} is not known; give one of {words}"
+        )
     if (missing := re.search(r"missing required field `(\w+)`", what)) is not None:
         return f"{section}{missing[1]} is missing; docs/finite_elements.md says what it is"
     if (unknown := re.search(r"unknown field `(\w+)`", what)) is not None:
-        first = key.split(".")[0]
-        kind = {"curve": Curve, "parameters": Drawn, "nuisances": Drawn}.get(first, _Content)
         return f"{section}there is no key {unknown[1]}{nearest(unknown[1], kind.__struct_fields__)}"
     if key in ("command", "version", "templates", "files"):
         example = (
@@ -310,8 +316,8 @@ _REACHED = 1.0 - 1e-4
 _MOST_STRAIN, _MOST_STRESS, _MOST_MODULUS = 20.0, 1e5, 1e7
 # Share of the largest component of a force; smaller components come from symmetry and rounding.
 _LEAST_SHARE = 0.01
-# Characters of what a solver says.
-_TOLD = 200
+# Characters of what a solver says, and how many of its last lines.
+_TOLD, _LAST_LINES = 200, 3
 
 
 class FailedRunError(Exception):
@@ -458,6 +464,6 @@ def named_error(log: str) -> str:
 
 
 def telling_line(log: str) -> str:
-    """The cause of a failure in a solver's output: the first error that it names, or else its last words."""
-    last = (line.strip() for line in reversed(log.splitlines()) if line.strip(" _\t"))
-    return named_error(log) or next(last, "")[:_TOLD]
+    """The cause of a failure in a solver's output: the first error that it names, or else its last lines."""
+    last = [line.strip() for line in log.splitlines() if line.strip(" _\t")][-_LAST_LINES:]
+    return named_error(log) or " / ".join(last)[-_TOLD:]

@@ -234,7 +234,7 @@ class Solver:
         """Runs the command; why it failed, or nothing."""
         description = self.description
         threads = str(description.threads)
-        with (place / LOG).open("wb") as log:
+        with (place / LOG).open("w+b") as log, tempfile.TemporaryFile() as errors:
             status = await run_program(
                 *self._command,
                 time_limit=description.time_limit,
@@ -242,8 +242,12 @@ class Solver:
                 env={**os.environ, "OMP_NUM_THREADS": threads, **description.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=subprocess.STDOUT,
+                stderr=errors,
             )
+            # A program's buffers would bring its last words before its errors.
+            log.seek(0, os.SEEK_END)
+            errors.seek(0)
+            shutil.copyfileobj(errors, log)
         if status is None:
             return f"not finished after {description.time_limit:g} s"
         if status:

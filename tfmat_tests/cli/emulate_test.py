@@ -21,7 +21,7 @@ def test_runs_become_a_law_that_every_command_takes(tmp_path, capsys):
     spec = f"{tmp_path / 'data' / 'bar_60.py'}:Bar"
     assert "runs      60 of bar" in out and "60 made" in out
     assert "42 runs trained it; it is off by 0." in out
-    assert f"tfmat train --law={spec} --config=configs/forward.py" in out
+    assert f"tfmat train --law={spec} --config=configs/forward.py --workdir=runs/bar_60\n" in out
     status, out, _ = run(capsys, "laws", spec)
     assert status == 0 and out.count("check passed") == 3
     # The same command again makes no run and trains nothing.

@@ -67,6 +67,8 @@ def test_the_reference_is_in_the_table_the_json_and_a_picture(
     assert (workdir / "figures" / "kinds_of_curves.png").read_bytes().startswith(b"\x89PNG")
     assert "Bayes risk" in (workdir / "report.html").read_text("utf-8")
     assert (folder / "bayes_risk.json").is_file()
+    assert main(["evaluate", *arguments, "--noreference", "--num_reference=60"]) == 2
+    assert "--num_reference is of the reference" in capsys.readouterr().err
     assert main(["evaluate", *arguments, "--num_reference=1"]) == 2
     assert "num_reference" in capsys.readouterr().err
 

@@ -199,6 +199,17 @@ def test_a_wrong_call_gets_one_line_and_status_2(arguments, message, curve, refu
     assert message in refused("identify", *arguments)
 
 
+def test_what_has_no_part_is_refused_or_said(curve, refused, tmp_path, capsys):
+    """The curve's columns are strain and stress already, and least squares draws no samples."""
+    assert "--nocorrect is of samples" in refused("identify", "curve.csv", "--nocorrect")
+    file = tmp_path / "out.json"
+    flags = ["--law=hahn_tsai", "--area=20", "--gauge_length=50", f"--json={file}"]
+    assert main(["identify", str(curve), *flags]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "20 given as area has no part: no column is a load" in said
+    assert "50 given as gauge_length has no part: no column is a displacement" in said
+
+
 def _own_python(program: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """A program in a Python of its own, which has loaded nothing yet."""
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2])}

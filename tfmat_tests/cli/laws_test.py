@@ -125,7 +125,8 @@ def test_the_law_of_the_guide_that_remembers_runs_and_passes_its_check(capsys, t
 @pytest.mark.parametrize(("name", "panels"), [("voce", 1), ("ogden", 3), ("norton", 2)])
 def test_plot_draws_records_test_by_test(capsys, tmp_path, name, panels):
     path = tmp_path / "law.svg"
-    assert _run(capsys, name, f"--plot={path}")[0] == 0
+    status, text = _run(capsys, name, f"--plot={path}")
+    assert status == 0 and text.endswith(f"picture: {path}\n")
     assert len(set(re.findall(r'id="axes_\d+"', path.read_text("utf-8")))) == panels
 
 

@@ -131,6 +131,9 @@ def test_samples_of_a_law_without_a_network(curve, tmp_path, capsys):
     flags = ["--law=exponential_shear", "--samples=200", f"--samples_file={file}"]
     assert main(["identify", str(curve), *flags]) == 0
     said = capsys.readouterr().out
+    assert "that was there" not in said
+    assert main(["identify", str(curve), *flags]) == 0
+    assert ", instead of the file that was there" in " ".join(capsys.readouterr().out.split())
     assert "200 samples of each curve" in said and "network" not in said
     with np.load(file) as stored:
         assert stored["samples"].shape[:2] == (1, 200) and np.isfinite(stored["samples"]).all()

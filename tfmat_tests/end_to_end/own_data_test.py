@@ -199,7 +199,12 @@ def test_a_specimen_that_a_program_simulates(
     programs: ForkServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the folder that describes it to the posterior of a measured force over displacement."""
-    bar_folder(tmp_path)
+    bar = bar_folder(tmp_path)
+    description = bar / "simulator.toml"
+    nuisance = "[nuisances.friction]\nlow = 0.1\nhigh = 0.2\n[curve]"
+    description.write_text(description.read_text().replace("[curve]", nuisance))
+    with (bar / "bar.in").open("a") as file:
+        file.write("friction={{ friction }}\n")
     ended = _succeed(
         programs,
         tmp_path,
@@ -219,7 +224,10 @@ def test_a_specimen_that_a_program_simulates(
     (tmp_path / "bar.csv").write_text("\n".join(["displacement [mm],force [N]", *lines]) + "\n")
     answers = ("identify", "bar.csv", "--workdir=run", "--samples=500", "--json=out.json")
     monkeypatch.setenv(BLANK, "")
-    _succeed(programs, tmp_path, *answers, "--simulator=bar", "--verify=3", "--plot_dir=plots")
+    verified = ("--simulator=bar", "--verify=3", "--plot_dir=plots")
+    ended = _succeed(programs, tmp_path, *answers, *verified)
+    said = " ".join(ended.out.split())
+    assert "from the posterior of bar, with friction drawn from its range, are" in said
     (answer,) = json.loads((tmp_path / "out.json").read_text())
     assert answer["posterior"]["status"] == "amortised"
     assert "no likelihood" in answer["posterior"]["reason"]

@@ -122,6 +122,21 @@ def test_a_wrong_deck_is_told_in_one_line(cube, capsys, name, old, new, message)
         ('["sh", "solve.sh"]', '"sh solve.sh"', 'write a list, ["ccx", "bar"]'),
         ('["sh", "solve.sh"]', '["sh solve.sh"]', 'by itself: ["sh", "solve.sh"]'),
         ('["sh", "solve.sh"]', '["ccx", "bar"]', "apt-get install calculix-ccx"),
+        (
+            'file = "curve.csv"',
+            'reader = "csv"',
+            "curve.reader: 'csv' is not known; give one of table, calculix, python",
+        ),
+        (
+            'scale = "log"',
+            'scale = "ln"',
+            "slope.scale: 'ln' is not known; give one of linear, log",
+        ),
+        (
+            '["sh", "solve.sh"]',
+            '["sh", "-c", "echo a; echo singular >&2; echo node 7 >&2; echo b; exit 1"]',
+            "exit status 1; its output says: b / singular / node 7",
+        ),
         ("time_limit = 20", "time_limit = 1e-6", "not finished after 1e-06 s; raise time_limit"),
         ("finished", 'material = "voce"\nfinished', "law voce has E, which is neither drawn nor"),
         ("finished", 'material = "voice"\nfinished', "'voice'; did you mean 'voce'"),
