@@ -1131,6 +1131,15 @@ def clean(
                 "if they are compression, call the columns so (Compressive strain) or give negative numbers",
             )
         )
+    if raw.bending_in_head:
+        curve.warnings.append(
+            Caveat(
+                "bending?",
+                f"it says '{raw.bending_in_head}', and strain and stress were taken as the same over the section",
+                "no law here is of bending; take the line out if the test was none",
+                blocks=True,
+            )
+        )
     if raw.machine_travel and target.strain_measure is not None:
         curve.warnings.append(strain_of_the_machine(raw))
     doubt = check_magnitude(curve, target, raw) if len(curve.strain) else ""

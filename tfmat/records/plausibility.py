@@ -422,6 +422,10 @@ def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
                 "other: hardening over the cycles is wrong"
             )
             _warn(test, Caveat("cycles missing", text, "export every cycle up to the last", True))
+    mode, said = raw.mode_in_head
+    if isinstance(test.programme, Uniaxial) and mode not in ("", test.programme.mode):
+        text = f"it says '{said}', and was taken as a test {test.programme.name}"
+        _warn(test, Caveat("another mode?", text, "say which test it is, such as planar=FILE"))
     if isinstance(test.programme, Relaxation | Creep):
         _check_hold(test)
     _check_stiffness(test, law)

@@ -1604,6 +1604,10 @@ _FAR = 0.05
 _GOES_ON = 0.95
 # _STILL_BEARS: share of the stress before lost rows, which the specimen bears behind them.
 _STILL_BEARS = 0.8
+# _LOADED_PART: share of the largest stress; a specimen's own record does not begin with more.
+_LOADED_PART = 0.5
+# _SAME_LOAD: share of the largest stress between two parts of one test.
+_SAME_LOAD = 0.1
 # No extensometer and no specimen is that short in millimetres; in inches, 1 and 2 are the lengths of ASTM E8.
 _SHORTEST_GAUGE_MM, _SHORTEST_GAUGE_INCH = 2.5, 0.05
 
@@ -1626,7 +1630,8 @@ class RawCurve:
       time: [points], s, where it was asked for and the file tells it.
       columns: names of the columns of strain and stress.
       sure_units: the axes whose unit is in no doubt: it was given, or it is the read one of a load or a displacement.
-      compression_in_head: the line before the table, or the file's name, that says compression.
+      compression_in_head, bending_in_head: the line before the table, or the file's name, that says so.
+      mode_in_head: the mode of rubber that head, names and sheet tell, and the text that does.
       area_in_doubt: two areas that the file tells, in words; empty where it does not.
       machine_travel: the strain is, or is made of, a travel that machine and grips have a share in.
       missing_cycles: the cycles that the file leaves out, `3 to 9`, by a column or by lines between the rows.
@@ -1649,6 +1654,8 @@ class RawCurve:
     sure_units: frozenset[Axis] = frozenset()
     machine_travel: bool = False
     compression_in_head: str = ""
+    bending_in_head: str = ""
+    mode_in_head: tuple[str, str] = ("", "")
     area_in_doubt: str = ""
     missing_cycles: str = ""
 
@@ -1692,6 +1699,9 @@ def read_curves(
                 skipped.append(table.sheet)
         if not curves:
             raise InputError("none of its sheets has a strain and a stress column; set --sheet")
+        if one_loading:
+            for before, curve in itertools.pairwise(curves):
+                _refuse_a_part(before, curve)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     if skipped:
@@ -1699,6 +1709,18 @@ def read_curves(
         said = f"skipped the sheets without a curve of strain and stress: {named}"
         curves = [dataclasses.replace(c, steps=(*c.steps, said)) for c in curves]
     return curves
+
+
+def _refuse_a_part(before: RawCurve, curve: RawCurve) -> None:
+    """Raises InputError for a curve that begins loaded, with the load at which the one before it ended."""
+    end, start = float(before.stress_mpa[-1]), float(curve.stress_mpa[0])
+    largest = float(np.abs(curve.stress_mpa).max())
+    if abs(start) > _LOADED_PART * largest and abs(start - end) < _SAME_LOAD * largest:
+        raise InputError(
+            f"'{curve.name}' begins at {start:.4g} MPa, where '{before.name}' ended: they are one specimen, whose "
+            f"strain goes from {before.strain[-1]:.4g} to {curve.strain[0]:.4g} there; put the strain right, or take "
+            "these rows out"
+        )
 
 
 def _is_of_results(table: Table, tables: list[Table]) -> bool:
@@ -1764,10 +1786,16 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             )
         found = conditions_of(table.notes, stem) | ({"specimen": label} if label else {})
         said_before = [f"{key}: {text}" for key, text in table.notes.items()]
+        above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
+        said_before += [text for text in above if len(text) <= _LONGEST_TITLE]
         curve = dataclasses.replace(
             curve,
             conditions=found,
             compression_in_head=next(filter(_says_compression_test, [*said_before, stem]), ""),
+            bending_in_head=next(filter(_BENDING_TEST.search, [*said_before, stem]), ""),
+            mode_in_head=_mode_in(
+                [*said_before, stem, table.sheet or "", *(axes[axis].name for axis in axes)]
+            ),
             missing_cycles=_missing_cycles(part, mark),
         )
         runs = how.one_loading and options.specimen_column != "none"
@@ -1799,8 +1827,29 @@ def _counts_cycles(header: str) -> bool:
 def _says_compression_test(text: str) -> bool:
     """Whether a line speaks of compression; plates are also compression moulded, and cells are for both."""
     return says_compression(text) and not re.search(
-        r"mou?ld|cell|machine|both", text, re.IGNORECASE
+        r"mou?ld|cell|machine|both|druckdatum|gedruckt", text, re.IGNORECASE
     )
+
+
+# _LONGEST_TITLE: letters of a line above a table that may say what kind of test it is; longer ones are remarks.
+_LONGEST_TITLE = 60
+_BENDING_TEST = re.compile(
+    r"\b(?:bend(?:ing)?|flexur(?:e|al)) ?test|\b(?:3|4|three|four)[- ]?(?:point|pt)\b|biegeversuch|biegeprüfung"
+    r"|(?:essai|prova|ensayo|ensaio) (?:de|di|a) fle(?:xion|ssione|xión|xão)|曲げ試験|弯曲试验",
+    re.IGNORECASE,
+)
+# _MODES: how a specimen of rubber is stretched -> words for it.
+_MODES = {
+    "uniaxial": re.compile(r"uni-?axial|simple tension", re.IGNORECASE),
+    "equibiaxial": re.compile(r"biaxial|bulge test|inflation", re.IGNORECASE),
+    "planar": re.compile(r"planar|pure[ _-]shear", re.IGNORECASE),
+}
+
+
+def _mode_in(texts: Iterable[str]) -> tuple[str, str]:
+    """The only mode that texts name, and the first text that does; ('', '') where they name none, or several."""
+    found = {mode: text for text in texts for mode, words in _MODES.items() if words.search(text)}
+    return next(iter(found.items())) if len(found) == 1 else ("", "")
 
 
 def _runs(curve: RawCurve, lines: list[int]) -> list[RawCurve]:

@@ -327,6 +327,22 @@ def test_a_wild_cell_and_blank_strains_of_rubber(tmp_path):
     assert blank.tests[0].strain.max() == pytest.approx(strain[49])
 
 
+@pytest.mark.parametrize(
+    ("head", "name", "asked"),
+    [
+        ("Planar tension\n", "UT.txt", "says 'Planar tension', and was taken as a test uniaxial"),
+        ("", "pure_shear.txt", "says 'pure_shear', and was taken"),
+        ("Test: equibiaxial\n", "UT.txt", "says 'Test: equibiaxial', and was taken"),
+        ("Uniaxial tension\n", "UT.txt", ""),
+        ("uniaxial and planar\n", "UT.txt", ""),
+    ],
+)
+def test_a_mode_of_rubber_that_the_file_contradicts_is_told(tmp_path, head, name, asked):
+    path = rubber(tmp_path, -2, f"{head}stress,stretch", name=name)
+    said = [c.text for c in only(OGDEN, f"uniaxial={path}").warnings if c.kind == "another mode?"]
+    assert len(said) == bool(asked) and asked in "".join(said)
+
+
 def test_a_column_called_compressive_is_compression(tmp_path):
     stretch = np.linspace(0.95, 0.5, 15)
     stress = 0.5 * (stretch - stretch**-2.0)

@@ -851,6 +851,8 @@ def test_compression_in_the_head_alone_is_asked_about(tmp_path):
     target = CurveTarget(200, 2.0, None, None, "true", "true")
     for head, asked in (
         ("Test type: Compression", True),
+        ("Compression test ISO 604", True),
+        ("Druckdatum: 3.4.2026", False),
         ("Load cell: tension/compression", False),
     ):
         (raw,) = read_curves(write(tmp_path, f"{head}\n{table('Strain;Stress (MPa)', ';')}"))
@@ -859,6 +861,19 @@ def test_compression_in_the_head_alone_is_asked_about(tmp_path):
         assert ("compression?" in kinds) == asked
     (raw,) = read_curves(write(tmp_path, table("Tension/compression strain;Stress (MPa)", ";")))
     np.testing.assert_allclose(raw.strain, STRAIN, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["Flexural test ISO 178", "Test type: 3-point bending", "Biegeversuch nach DIN EN ISO 7438"],
+)
+def test_a_head_that_speaks_of_bending_forbids_an_answer(tmp_path, head):
+    target = CurveTarget(200, 2.0, None, None, "true", "true")
+    text = f"{{}}\n{table('Strain;Stress (MPa)', ';')}"
+    (raw,) = read_curves(write(tmp_path, text.format(head)))
+    assert "bending?" in reasons_not_to_use(clean(raw, target).warnings)
+    (raw,) = read_curves(write(tmp_path, text.format("Bend radius of the grips: 3 mm")))
+    assert "bending?" not in reasons_not_to_use(clean(raw, target).warnings)
 
 
 @pytest.mark.parametrize(("header", "row"), [("%", "mm/mm"), ("-", "%"), ("mm/mm", "%")])

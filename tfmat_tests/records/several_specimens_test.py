@@ -261,6 +261,14 @@ def test_pages_with_decimal_commas_that_may_be_thousands_go_by_the_user_s_word(t
     np.testing.assert_allclose(curve.strain, (np.arange(1, 25) + 0.125) / 100.0)
 
 
+def test_rows_that_go_on_at_the_load_with_another_strain_are_no_second_specimen(tmp_path):
+    rows = [f"{e:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    moved = [f"{e + 0.01:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    text = ["Strain;Stress", *rows[:10], "extensometer taken off", *moved[10:]]
+    with pytest.raises(InputError, match="they are one specimen, whose strain goes from 0.0236"):
+        read_curves(write(tmp_path, "\n".join(text)))
+
+
 def test_many_pages_are_looked_at_once(tmp_path, monkeypatch):
     read, number = [], tables.number
     monkeypatch.setattr(tables, "number", lambda *cell: read.append(1) or number(*cell))
