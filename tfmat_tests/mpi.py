@@ -21,9 +21,9 @@ def need_mpirun():
 
 
 # The last of two ranks is a real Python, whose strings have hashes of their own, and so a set of them an order of its
-# own.
+# own. It has a variable of its own, too, which changes nothing.
 _OWN_HASHES = """
-if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export PYTHONHASHSEED=1; python="$1"; else python="$0"; fi
+if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export PYTHONHASHSEED=1 OMP_DYNAMIC=false; python="$1"; else python="$0"; fi
 shift
 exec "$python" "$@"
 """

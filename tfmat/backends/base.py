@@ -8,6 +8,7 @@ import abc
 import contextlib
 import dataclasses
 import itertools
+import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -551,6 +552,44 @@ PerExample = Callable[[Any, Any], Any]
 Metric = Any
 
 
+# _NUMERICAL: beginnings of the environment variables by which libraries choose kernels, and so the rounding of sums.
+_NUMERICAL = (
+    "TF_",
+    "XLA_",
+    "ONEDNN_",
+    "DNNL_",
+    "MKL_",
+    "OMP_",
+    "KMP_",
+    "OPENBLAS_",
+    "CUDNN_",
+    "CUBLAS_",
+    "NVIDIA_",
+)
+# _NOT_NUMERICAL: those of them that say nothing of numbers.
+_NOT_NUMERICAL = ("TF_CONFIG", "TF_CPP_", "NVIDIA_VISIBLE")
+
+
+def _numerical_settings() -> dict[str, str]:
+    """This process's environment variables that change how TensorFlow computes."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_NUMERICAL) and not name.startswith(_NOT_NUMERICAL)
+    }
+
+
+def _differing_settings(environments: Sequence[dict[str, str]]) -> str:
+    """The variables that differ between ranks, with the values of rank 0 and of the first other, in a sentence."""
+    told = []
+    for name in sorted({name for each in environments for name in each}):
+        values = [each.get(name, "not set") for each in environments]
+        other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+        if other is not None:
+            told.append(f"{name} ({values[0]} on rank 0, {values[other]} on rank {other})")
+    return f"Ranks differ in the environment: {', '.join(told)}. " if told else ""
+
+
 class Backend(abc.ABC):
     """Runs training steps. `build` comes first; everything else after it.
 
@@ -797,10 +836,12 @@ class Backend(abc.ABC):
                 return ", ".join(all_of_them[:most]) + (f" and {more} more" if more > 0 else "")
 
             variables = told(list(dict.fromkeys(itertools.chain(*differing.values()))), 3)
+            settings = _differing_settings(self.collectives.gather(_numerical_settings()))
             raise WorkerLostError(
                 f"the weights of {what} {told(list(map(str, differing)), 8)} differ from those of {what} 0; they began "
-                f"to between step {self._last_compared} and step {step}, in {variables}. Start the same command again "
-                "to go on from the last checkpoint; where it happens again, a worker computes or communicates wrongly"
+                f"to between step {self._last_compared} and step {step}, in {variables}. "
+                f"{settings}Start the same command again to go on from the last checkpoint; where it happens again, a "
+                "worker computes or communicates wrongly"
             )
         self._last_compared = step
 

@@ -238,6 +238,8 @@ def test_a_skipped_reduction_is_found_within_an_epoch(two_ranks):
         "between step 10 and step 20, in weights/0 (curve_to_parameters/hidden/kernel), "
         in ended.stderr
     )
+    set_apart = "Ranks differ in the environment: OMP_DYNAMIC (not set on rank 0, false on rank 1)."
+    assert set_apart in ended.stderr
     assert not (folder / "skipped/checkpoints/step-0000000020.npz").exists()
 
 
