@@ -567,7 +567,7 @@ _NUMERICAL = (
     "NVIDIA_",
 )
 # _NOT_NUMERICAL: those of them that say nothing of numbers.
-_NOT_NUMERICAL = ("TF_CONFIG", "TF_CPP_", "NVIDIA_VISIBLE")
+_NOT_NUMERICAL = ("TF_CONFIG", "TF_CPP_", "KMP_DUPLICATE", "NVIDIA_VISIBLE")
 
 
 def _numerical_settings() -> dict[str, str]:
