@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import scipy.special
+import scipy
 from msgspec import UNSET
 from numpy.typing import NDArray
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import scipy.spatial
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from tfmat.data.dataset import BAYES_RISK, PackedDataset, is_dataset

@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
+import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
 from tfmat.errors import InputError
@@ -444,7 +445,8 @@ def uneven_errors(jacobian: Array, residuals: Array, answer: Array) -> Array | N
     if not spread > 0.0:
         return None
     correlation = float(np.mean((squares - squares.mean()) * (size - size.mean()))) / spread
-    if scipy.special.chdtrc(1, points * correlation**2) > _SELDOM:
+    # The upper tail of chi-square with one degree of freedom.
+    if math.erfc(math.sqrt(0.5 * points * correlation**2)) > _SELDOM:
         return None
     basis, triangle = np.linalg.qr(jacobian)
     diagonal = np.abs(np.diag(triangle))
@@ -525,6 +527,11 @@ def _smooth(distance: Array) -> Array:
 _MOST_ITERATIONS = 200
 # Largest inflation of a variance by the other parameters; double precision resolves no more.
 _MOST_INFLATION = 1e12
+
+# _NORMAL: half the width of an interval of COVERAGE, in standard deviations of a normal distribution.
+_NORMAL = statistics.NormalDist().inv_cdf(0.5 + COVERAGE / 2)
+# _NODES, _QUANTILE_STEPS: of the quadrature and of Newton's method by which Student's quantile is found, to rounding.
+_NODES, _QUANTILE_STEPS = 32, 10
 
 Flags = NDArray[np.bool_]
 # Labels [rows, p], the rise of the sum of squares there [rows], and the curve of each [rows].
@@ -737,7 +744,7 @@ def _answer(
     label_std = np.sqrt(np.einsum("cii->ci", covariance))
     with np.errstate(invalid="ignore", divide="ignore"):
         widening = np.where(label_std == independent_std, 1.0, label_std / independent_std)
-    quantile = scipy.special.stdtrit(np.maximum(freedom, 1), 0.5 + COVERAGE / 2)
+    quantile = student_quantile(np.maximum(freedom, 1))
     half = quantile[:, None] * label_std
     rise = ((quantile * sigma)[:, None] * widening) ** 2
     interval_labels: Array
@@ -754,7 +761,7 @@ def _answer(
         shared_std = np.sqrt(np.einsum("cii->ci", shared))
         covariance += added
         label_std = np.sqrt(np.einsum("cii->ci", covariance))
-        off = scipy.special.ndtri(0.5 + COVERAGE / 2) * np.sqrt(np.einsum("cii->ci", added))
+        off = _NORMAL * np.sqrt(np.einsum("cii->ci", added))
         # Errors of the points and of the whole strain are independent of each other.
         distance = np.hypot(np.abs(interval_labels - labels[:, :, None]), off[:, :, None])
         interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * distance, 0.0, 1.0)
@@ -780,6 +787,24 @@ def _answer(
         widening=widening,
         shared_std=shared_std,
     )
+
+
+def student_quantile(freedom: Array) -> Array:
+    """Half the width of an interval of COVERAGE by Student's t with `freedom` >= 1 degrees of freedom; same shape.
+
+    With t = sqrt(freedom) tan(angle) the density of the angle is cos(angle) ** (freedom - 1). SciPy has it too, but
+    takes longer to load than the rest of a fit.
+    """
+    freedom = np.asarray(freedom, np.float64)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    gamma = np.array([math.lgamma(0.5 * f + 0.5) - math.lgamma(0.5 * f) for f in freedom.flat])
+    constant = 2.0 / math.sqrt(math.pi) * np.exp(gamma.reshape(freedom.shape))
+    angle = np.arctan(_NORMAL / np.sqrt(freedom))
+    for _ in range(_QUANTILE_STEPS):
+        density = np.cos(0.5 * angle[..., None] * (1.0 + nodes)) ** (freedom[..., None] - 1.0)
+        covered = constant * 0.5 * angle * (density @ weights)
+        angle += (COVERAGE - covered) / (constant * np.cos(angle) ** (freedom - 1.0))
+    return np.sqrt(freedom) * np.tan(angle)
 
 
 def _noiseless(thinned: Residuals, found: Minimum) -> tuple[Residuals, Minimum]:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError

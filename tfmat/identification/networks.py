@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.special
+import scipy
 
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError, nearest

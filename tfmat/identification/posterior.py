@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 import tfmat

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from tfmat.identification.least_squares import even_labels

@@ -737,10 +737,8 @@ def _average_noise(curve: MeasuredTest) -> None:
     moved = np.diff(curve.strain)
     if len(curve.strain) < 2 or (moved > 0).all():
         return
-    import scipy.optimize
-
     total = len(curve.strain)
-    fitted = scipy.optimize.isotonic_regression(curve.strain).x
+    fitted = _nearest_rising(curve.strain)
     falls = np.concatenate([[0], np.cumsum(moved < 0)])
     # Rows near which the strain falls show its noise, and others how unevenly they stand.
     near = np.minimum(np.arange(total) + _NEAR_FALL, total - 1), np.arange(total) - _NEAR_FALL
@@ -751,13 +749,32 @@ def _average_noise(curve: MeasuredTest) -> None:
         starts = _clear_steps(fitted, noise)
         rows = float(noisy.sum()) / max(float(noisy[starts].sum()), 1.0)
         _average(curve, starts)
-        fitted = scipy.optimize.isotonic_regression(curve.strain).x
+        fitted = _nearest_rising(curve.strain)
         curve.strain_error = StrainError(noise / math.sqrt(rows))
     # Means of equal strains differ by the computer's rounding.
     starts = np.flatnonzero(np.diff(fitted, prepend=-np.inf) > _SAME_STRAIN * np.abs(fitted).max())
     _average(curve, starts)
     curve.strain = fitted[starts]
     curve.steps.append(f"monotonic envelope of noisy strain: {total} points became {len(starts)}")
+
+
+def _nearest_rising(values: Array) -> Array:
+    """The sequence that never falls and is nearest to values [points] by least squares.
+
+    Neighbours that fall are pooled in their mean: R. E. Barlow et al., Statistical Inference under Order Restrictions
+    (1972), section 1.2.
+    """
+    means: list[float] = []
+    counts: list[int] = []
+    for mean in values.tolist():
+        count = 1
+        while means and means[-1] >= mean:
+            pooled = counts[-1] + count
+            mean = (counts.pop() * means.pop() + count * mean) / pooled
+            count = pooled
+        means.append(mean)
+        counts.append(count)
+    return np.repeat(means, counts)
 
 
 def _average(curve: MeasuredTest, starts: np.ndarray) -> None:

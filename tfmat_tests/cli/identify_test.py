@@ -257,3 +257,23 @@ def test_real_metal_curves_in_ksi_are_refused_by_a_shear_model_with_a_reason(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 8
     assert all("largest trained strength" in line for line in lines)
+
+
+def test_least_squares_load_nothing_that_takes_long(tmp_path):
+    """Measured strain is noisy, so that cleaning has something to do."""
+    strain = np.linspace(0.0, 0.1, 200)
+    voce = find_law("voce").stress(strain[None], np.array([[2e5, 200.0, 300.0, 20.0]]))[0]
+    random = np.random.default_rng(0)
+    points = np.stack([strain + random.normal(0.0, 3e-4, 200), voce + random.normal(0, 1, 200)], 1)
+    np.savetxt(tmp_path / "a.csv", points, delimiter=",", header="strain,stress (MPa)", comments="")
+    code = (
+        "import sys; from tfmat.cli.main import main; status = main(['identify', 'a.csv']); "
+        "slow = {'tensorflow', 'scipy.optimize', 'scipy.special', 'pandas', 'matplotlib'}; "
+        "sys.exit(', '.join(slow & set(sys.modules)) or status)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "laws for tension of a metal" in ended.stdout
+    assert "monotonic envelope of noisy strain" in ended.stdout
+    assert ended.returncode == 0, ended.stderr

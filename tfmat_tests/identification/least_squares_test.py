@@ -11,6 +11,7 @@ from tfmat.identification.least_squares import (
     fit,
     fit_with_noise,
     profile_limits,
+    student_quantile,
 )
 from tfmat.materials import find_law
 from tfmat.materials.law import History, TestSet
@@ -332,6 +333,12 @@ def test_a_profile_that_comes_near_its_limit_and_never_reaches_it_is_open():
         rise = np.full((1, 3), saturated / root**2)
         end = profile_limits(residuals, found, half, rise)[0, 2, 1]
         assert bool(end == 1.0) is is_open
+
+
+def test_student_s_quantile_is_scipy_s():
+    freedom = np.array([[1.0, 1.5, 2.0, 3.7], [10.0, 99.0, 1e4, 1e6]])
+    expected = scipy.stats.t.ppf(0.975, freedom)
+    np.testing.assert_allclose(student_quantile(freedom), expected, rtol=1e-8)
 
 
 def test_known_parameters_and_a_single_one():

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from tfmat.errors import InputError
 from tfmat.materials import find_law
@@ -69,6 +70,16 @@ def test_noise_of_the_strain_is_averaged_without_bias():
     highest = clean(raw, SHEAR, CleaningOptions(envelope=False))
     assert "kept the points where strain exceeds all before" in " ".join(highest.steps)
     assert bias(highest) < -0.25
+
+
+def test_strain_that_seldom_falls_becomes_the_nearest_that_rises():
+    true = np.linspace(0.001, 0.04, 400)
+    strain = true + np.random.default_rng(2).normal(0.0, 2.5e-5, 400)
+    curve = clean(RawCurve("a", strain, shear_stress(true)), SHEAR)
+    expected = scipy.optimize.isotonic_regression(strain).x
+    starts = np.diff(expected, prepend=0.0) > 1e-12
+    assert len(curve.strain) == starts.sum() < 400
+    np.testing.assert_allclose(curve.strain, expected[starts], rtol=1e-12)
 
 
 def test_offset_of_an_extensometer_that_was_not_zeroed_is_taken_off():
