@@ -595,6 +595,7 @@ class LeastSquaresFit:
         1 unless `fit` is asked for it.
       shared_std: the part of `label_std` by the usual errors of extensometer and load cell, which specimens may share,
         [curves, p]; 0 where `fit` counts none.
+      minimum: where the search ended.
     """
 
     labels: Array
@@ -612,6 +613,7 @@ class LeastSquaresFit:
     unidentifiable: Flags
     widening: Array
     shared_std: Array
+    minimum: Minimum
 
 
 def fit(
@@ -620,7 +622,7 @@ def fit(
     stress: Array,
     valid: Flags | None = None,
     *,
-    start: Array | None = None,
+    start: Array | Minimum | None = None,
     starts: int | None = None,
     deviation: Array | None = None,
     correlated: bool = False,
@@ -637,7 +639,7 @@ def fit(
       strain, stress: [curves, points], - and MPa; or a test set and its responses, [materials, points]. What stands at
         points that are not valid does not count.
       valid: [curves, points]; None is all.
-      start: labels [curves, p] to start from; None finds them (`start_labels`).
+      start: labels [curves, p] to start from, or where this search ended before; None finds them (`start_labels`).
       starts: local searches, from the best of many labels, where `start` is None; None is enough for the law.
       deviation: standard deviation of the noise of each point up to a factor, [curves, points], MPa; None is even.
       correlated: residuals of neighbouring points may be alike, as they are where the law does not follow the curve;
@@ -654,7 +656,7 @@ def fit(
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
-    found = _minimum(residuals, start)
+    found = start if isinstance(start, Minimum) else _minimum(residuals, start)
     off_by = (compliance, strain_shift, zero)
     return _answer(residuals, found, correlated, off_by, elsewhere, thinned, roughly)
 
@@ -786,6 +788,7 @@ def _answer(
         | _singular(found.normal),
         widening=widening,
         shared_std=shared_std,
+        minimum=found,
     )
 
 
@@ -1361,6 +1364,7 @@ class RecordFit:
       best: see `BestFit`: the global minimum, as far as many starts can tell.
       minima: labels [minima, p] on the scale of the widened law, the best first; cost: half their sum of squares on the
         searched points, [minima].
+      fitted: where the fit to the weighted points ended, which starts from the first of them.
       percent: root mean square residual of the first of them over the largest response, all points alike, %. It is
         what laws are ranked by: weights differ between laws.
       searched: the residuals that they belong to.
@@ -1370,6 +1374,7 @@ class RecordFit:
     best: BestFit
     minima: Array
     cost: Array
+    fitted: Minimum
     percent: float
     searched: Residuals
     record: MeasuredRecord
@@ -1432,7 +1437,8 @@ def fit_record(
             thinned=thinned(record, points) if slow else None,
             roughly=roughly,
         )
-        best = _with_open_ends(wide, points, fit_to())
+        fitted = fit_to() if found is None else fit_to(start=found.fitted)
+        best = _with_open_ends(wide, points, fitted)
         if record.curve is not None and modulus is not None:
             if not roughly:
                 best = _without_its_one_elastic_point(wide, points, best, fit_to)
@@ -1442,6 +1448,7 @@ def fit_record(
         best=within(law, wide, best),
         minima=labels,
         cost=cost,
+        fitted=fitted.minimum,
         percent=rms_percent(errors_of_tests(whole, answer[0])[1]),
         searched=searched,
         record=record,

@@ -371,6 +371,7 @@ class Law(abc.ABC):
         because their elastic part is a hundredth of the curve and would hold no point at all.
       strength_mpa: range of the stress at which a simulated curve breaks off, or None for no cut-off.
       noise_mpa: default standard deviation of the Gaussian stress noise.
+      solves: whether the stress is the root of an equation, so that the derivatives take little more.
       rises: whether the law holds only where the stress rises with the strain; `tfmat laws` refuses it elsewhere.
       noise_strain: the same of the strain (-), where a test drives the stress.
       meaningful: parameter name -> (low, high), beyond which a value has no meaning, such as a weight above 1.
@@ -401,6 +402,7 @@ class Law(abc.ABC):
     strain_spacing: ClassVar[float] = 1.0
     strength_mpa: ClassVar[tuple[float, float] | None] = None
     noise_mpa: ClassVar[float] = 1.0
+    solves: ClassVar[bool] = False
     rises: ClassVar[bool] = False
     noise_strain: ClassVar[float] = 1e-5
     meaningful: ClassVar[Mapping[str, tuple[float, float]]] = {}

@@ -42,6 +42,7 @@ class ElasticPlasticLaw(Law):
     stress_measure = "true"
     strain_spacing = 2.0
     laboratory = METAL_TENSION
+    solves = True
     rises = True
 
     @abc.abstractmethod
@@ -102,56 +103,63 @@ class ElasticPlasticLaw(Law):
         left to bisection.
         """
         modulus, others = columns[0], columns[1:]
-        first_yield = self.hardening(np.zeros_like(modulus), others)[0]
-        yield_strain = first_yield / modulus
+        yield_strain = self.hardening(np.zeros_like(modulus), others)[0] / modulus
         elastic = strain <= yield_strain
-        beyond = np.maximum(strain - yield_strain, 0.0)
-        plastic_strain = self.first_try(beyond, modulus, others)
-        total_strain = np.maximum(strain, yield_strain)
-        tolerance = _TOLERANCE * total_strain
+        first = self.first_try(np.maximum(strain - yield_strain, 0.0), modulus, others)
+        total = np.maximum(strain, yield_strain)
+        root = self._newton(first, total, modulus, others)
+        # A step that ends at an infinite slope, as a power has it at zero, leads away from there no more. So steep a
+        # curve tells the stress less well than the elastic strain does.
+        steep = (root[2] > _STEEP * modulus) & ~elastic
+        if steep.any():
+            found = self._steep_root(*_points(steep, total, modulus, others))
+            root = _replaced(root, steep, found)
+        plastic_strain, flow_stress, slope = root
+        flow_stress = np.where(steep, modulus * (total - plastic_strain), flow_stress)
+        return np.where(elastic, modulus * strain, flow_stress), slope, plastic_strain, elastic
 
-        def alone(wanted: NDArray[np.bool_]) -> Array:
-            """The plastic strain with the roots of the wanted points in it, each solved as a curve of its own."""
-            rows = wanted.nonzero()[0]
-            found = plastic_strain.copy()
-            found[wanted] = self._steep_root(
-                modulus[rows], others[:, rows], total_strain[wanted][:, None], first_yield[rows]
-            )[:, 0]
-            return found
+    def _newton(
+        self, plastic_strain: Array, total: Array, modulus: Array, others: Array
+    ) -> tuple[Array, ...]:
+        """Plastic strain, stress and the curve's slope where Newton's steps end, from a start; each [curves, points].
 
+        Three or four steps bring most points to the root. Those that are left go on as curves of one point each.
+        """
+        near = False
         for _ in range(_MOST_STEPS):
             flow_stress, slope = self.hardening(plastic_strain, others)
-            step = total_strain - plastic_strain
+            step = total - plastic_strain
             step *= modulus
             step -= flow_stress
             step /= slope + modulus
-            step += plastic_strain
-            moved = np.maximum(step, 0.0, out=step)
-            plastic_strain -= moved
-            converged = np.abs(plastic_strain, out=plastic_strain) <= tolerance
-            plastic_strain = moved
-            if converged.all():
+            np.maximum(step, -plastic_strain, out=step)
+            plastic_strain = plastic_strain + step
+            left = ~(np.abs(step) <= _TOLERANCE * total)
+            near = bool(2 * np.count_nonzero(left) <= left.size)
+            if near:
                 break
-        else:
-            plastic_strain = alone(~converged)
-        flow_stress, slope = self.hardening(plastic_strain, others)
-        # A step that ends at an infinite slope, as a power has it at zero, leads away from there no more. So steep a
-        # curve tells the stress less well than the elastic strain does.
-        steep = (slope > _STEEP * modulus) & ~elastic
-        if steep.any():
-            plastic_strain = alone(steep)
-            flow_stress, slope = self.hardening(plastic_strain, others)
-            flow_stress = np.where(steep, modulus * (total_strain - plastic_strain), flow_stress)
-        return np.where(elastic, modulus * strain, flow_stress), slope, plastic_strain, elastic
+        # Along the last step the curve is straight; where the slope is infinite, no step led away.
+        root: tuple[Array, ...] = (
+            plastic_strain,
+            flow_stress + np.where(step == 0.0, 0.0, slope * step),
+            slope,
+        )
+        if left.any():
+            given = _points(left, total, modulus, others)
+            start = plastic_strain[left][:, None]
+            found = self._newton(start, *given) if near else self._steep_root(*given)
+            root = _replaced(root, left, found)
+        return root
 
     def _steep_root(
-        self, modulus: Array, columns: Array, total: Array, first_yield: Array
-    ) -> Array:
-        """The plastic strain where the curve is steep or a power overflows, of single points [points, 1].
+        self, total: Array, modulus: Array, columns: Array
+    ) -> tuple[Array, Array, Array]:
+        """`_newton` where the curve is steep or a power overflows, for single points [points, 1].
 
         Newton's steps are of logarithms, since hardening begins as a power: log(H − H(0)) = log(E (ε − p) − H(0)).
         Points that a few of them do not bring to the root are left to bisection.
         """
+        first_yield = self.hardening(np.zeros_like(modulus), columns)[0]
         beyond = total - first_yield / modulus
         tried, ended = 0.5 * beyond, np.zeros(beyond.shape, np.bool_)
         for _ in range(_LOGARITHMIC_STEPS):
@@ -163,7 +171,7 @@ class ElasticPlasticLaw(Law):
             )
             ended = np.abs(flow_stress - elastic) <= _ROUNDING * elastic
             if ended.all():
-                return tried
+                return tried, flow_stress, slope
             distance = np.log(gain / (modulus * left))
             following = tried * np.exp(-distance / (tried * slope / gain + tried / left))
             inside = (following > 0.0) & (following < beyond) & ~ended
@@ -175,7 +183,25 @@ class ElasticPlasticLaw(Law):
             return self.hardening(tried, others)[0] > stiffness * (strain - tried)
 
         tried[rest] = bisected(is_above, beyond[rest])
-        return tried
+        return tried, *self.hardening(tried, columns)
+
+
+def _points(
+    wanted: NDArray[np.bool_], total: Array, modulus: Array, others: Array
+) -> tuple[Array, Array, Array]:
+    """The wanted points of curves as curves of one point each."""
+    rows = wanted.nonzero()[0]
+    return total[wanted][:, None], modulus[rows], others[:, rows]
+
+
+def _replaced(
+    root: tuple[Array, ...], wanted: NDArray[np.bool_], points: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """Arrays of curves with such points in them; a slope may be one for all points of a curve."""
+    found = tuple(np.broadcast_to(each, wanted.shape).copy() for each in root)
+    for each, values in zip(found, points, strict=True):
+        each[wanted] = values[:, 0]
+    return found
 
 
 class Voce(ElasticPlasticLaw):
@@ -242,9 +268,12 @@ class Swift(ElasticPlasticLaw):
 
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
         """See `ElasticPlasticLaw.hardening_derivatives`."""
-        strength, pre_strain, _ = columns
-        flow_stress, slope = self.hardening(plastic_strain, columns)
-        return flow_stress / strength, slope, flow_stress * np.log(pre_strain + plastic_strain)
+        strength, pre_strain, exponent = columns
+        strain = pre_strain + plastic_strain
+        logarithm = np.log(strain)
+        power = np.exp(exponent * logarithm)
+        flow_stress = strength * power
+        return power, exponent * flow_stress / strain, flow_stress * logarithm
 
 
 class HockettSherby(ElasticPlasticLaw):
@@ -333,20 +362,19 @@ class SwiftVoce(ElasticPlasticLaw):
 
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
         """See `ElasticPlasticLaw.hardening_derivatives`."""
-        weight = columns[5]
+        strength, _, _, gain, _, weight = columns
         both = _voce_columns(columns)
-        swift = _SWIFT.hardening(plastic_strain, columns[:3])[0]
-        voce = _VOCE.hardening(plastic_strain, both)[0]
         at_yield = _SWIFT.hardening_derivatives(np.zeros_like(weight), columns[:3])
         by_swift = _SWIFT.hardening_derivatives(plastic_strain, columns[:3])
-        by_voce = _VOCE.hardening_derivatives(plastic_strain, both)[1:]
+        _, by_gain, by_rate = _VOCE.hardening_derivatives(plastic_strain, both)
         return (
             *(
                 weight * one + (1.0 - weight) * first
                 for one, first in zip(by_swift, at_yield, strict=True)
             ),
-            *((1.0 - weight) * one for one in by_voce),
-            swift - voce,
+            (1.0 - weight) * by_gain,
+            (1.0 - weight) * by_rate,
+            strength * by_swift[0] - (both[0] + gain * by_gain),
         )
 
 

@@ -254,9 +254,12 @@ class Residuals:
         # They answer all tests together, or none.
         return dataclasses.replace(self, solvers=solvers) if len(solvers) == len(found) else self
 
-    def values(self, labels: Array) -> Array:
-        """Residuals at labels [curves, identified]: [curves, points]."""
-        if self.solvers:
+    def values(self, labels: Array, and_jacobian: bool = False) -> Array:
+        """Residuals at labels [curves, identified]: [curves, points].
+
+        Where the jacobian is likely to be asked for next, a law that solves for its stress gives both at once.
+        """
+        if self.solvers or (and_jacobian and self.law.solves):
             values, jacobian = self.law.label_expansion(self.strain, labels, self.solvers)
             self._found = labels, self._weighted(jacobian)
         else:
@@ -358,7 +361,7 @@ def _minimise(
     rivalry: tuple[float, int] | None,
 ) -> None:
     """Works on `found` in place."""
-    values = residuals.values(found.labels)
+    values = residuals.values(found.labels, and_jacobian=True)
     found.cost[:] = _half_square(values)
     found.normal[:], gradient = residuals.normal_equations(found.labels, values)
     damping = np.full(len(found.cost), _FIRST_DAMPING)
@@ -371,9 +374,9 @@ def _minimise(
         step = bounded_step(normal, slope, labels, damped, held[active])
         trial: Array = np.clip(labels + step, 0.0, 1.0)
         if part.bends and step_number > _STRAIGHT_STEPS:
-            bend = bend or _Bend(part.values(labels), part.jacobian(labels))
+            bend = bend or _Bend(part.values(labels, True), part.jacobian(labels))
             trial = bend.followed(part, labels, step, normal, damped, held[active])
-        values = part.values(trial)
+        values = part.values(trial, and_jacobian=True)
         cost = _half_square(values)
         promised = -((slope + 0.5 * (normal @ step[:, :, None])[:, :, 0]) * step).sum(axis=1)
         better = cost <= found.cost[active]  # false for NaN of an overflowing law
@@ -546,9 +549,9 @@ class LogitResiduals(Residuals):
 
     bends = False
 
-    def values(self, labels: Array) -> Array:
+    def values(self, labels: Array, and_jacobian: bool = False) -> Array:
         """See `Residuals`; [curves, points + labels]."""
-        residuals = super().values(labels_at(labels))
+        residuals = super().values(labels_at(labels), and_jacobian)
         return np.concatenate([residuals, _prior(_WIDTH * (labels - 0.5))[0]], axis=1)
 
     def normal_equations(self, labels: Array, values: Array | None = None) -> tuple[Array, Array]:
