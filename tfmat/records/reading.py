@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.errors import InputError, nearest
 from tfmat.materials.law import Array
@@ -529,6 +530,7 @@ class Column:
       index: in the table; name: without its unit.
       unit: what its numbers are in; unit_source: where that is known from, in words.
       opposite: the column of the other side of the specimen, where the mean of both counts.
+      beside_true: other columns of the table are called true beside plain ones, which are engineering then.
     """
 
     index: int
@@ -536,6 +538,7 @@ class Column:
     unit: Unit
     unit_source: str
     opposite: "Column | None" = None
+    beside_true: bool = False
 
     @property
     def measure(self) -> Measure | None:
@@ -546,6 +549,8 @@ class Column:
         found = {measure for word, measure in _MEASURE_WORDS.items() if _holds(words, word)}
         if "kirchhoff" in words and not words & {"piola", "pk1"}:
             found.add("true")  # at constant volume
+        if not found and self.beside_true:
+            return "engineering"
         return found.pop() if len(found) == 1 else None
 
     @property
@@ -931,6 +936,12 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
             found = sorted(set(found))
         if len(found) > 1 and measure is not None:
             of_measure = [i for i in found if _says(table.header[i], measure)]
+            if (
+                not of_measure
+                and measure == "engineering"
+                and _has_plain_beside_true(table, quantity)
+            ):
+                of_measure = [i for i in found if not _says(table.header[i], "true")]
             found = of_measure or found
         if len(found) > 1 and axis == "strain":
             nearness = [_nearness(table, i) for i in found]
@@ -1085,6 +1096,16 @@ def _holds(words: set[str], name: str) -> bool:
 def _says(header: str, measure: str) -> bool:
     words = _words(header)
     return any(_holds(words, word) for word, of in _MEASURE_WORDS.items() if of == measure)
+
+
+def _has_plain_beside_true(table: Table, quantity: str) -> bool:
+    """Whether some columns of a quantity are called true, and others neither that nor engineering."""
+    names = [table.header[i] for i in columns_named(table, quantity)]
+    true = [_says(name, "true") for name in names]
+    plain_ones = [
+        not (t or _says(name, "engineering")) for t, name in zip(true, names, strict=True)
+    ]
+    return any(true) and any(plain_ones)
 
 
 def _accented(header: str) -> str:
@@ -1279,6 +1300,10 @@ def find_axes(
             if column.opposite is not None:
                 taken = f"the mean of {taken} and '{column.opposite.name}'"
             table.steps.append(f"of the columns {', '.join(beside)} took {taken}")
+    if any(_has_plain_beside_true(table, axis) for axis in ("strain", "stress")):
+        axes = {
+            axis: dataclasses.replace(column, beside_true=True) for axis, column in axes.items()
+        }
     if len(axes) == 2 and axes["strain"].index == axes["stress"].index:
         problems.append(f"column '{axes['strain'].name}' cannot be both strain and stress")
     if problems:
@@ -1604,6 +1629,8 @@ _FAR = 0.05
 _GOES_ON = 0.95
 # _STILL_BEARS: share of the stress before lost rows, which the specimen bears behind them.
 _STILL_BEARS = 0.8
+# _BROKEN: share of the largest stress; a specimen that bears less at its largest strain is broken.
+_BROKEN = 0.05
 # _LOADED_PART: share of the largest stress; a specimen's own record does not begin with more.
 _LOADED_PART = 0.5
 # _SAME_LOAD: share of the largest stress between two parts of one test.
@@ -1759,6 +1786,7 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         time = find_time_column(table, options.time_column, how.needs_time)
     axes = find_axes(table, options, how.measures)
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
+    _refuse_two_times(table, axes, mark)
     groups, grouping = _groups(table, options)
     curves = []
     for label, rows in groups.items():
@@ -1831,6 +1859,36 @@ def _says_compression_test(text: str) -> bool:
     )
 
 
+# _SAME_TIME: share of the time between two rows; two channels whose times differ by less were recorded together.
+_SAME_TIME = 0.5
+
+
+def _refuse_two_times(table: Table, axes: Mapping[Axis, Column], mark: DecimalMark) -> None:
+    """Raises InputError where strain and stress have a column of the time each, and were not measured together."""
+    times = _called(table, _TIMES)
+    own = {max((i for i in times if i < column.index), default=-1) for column in axes.values()}
+    if len(own) < 2 or -1 in own:
+        return
+    seconds = []
+    for i in sorted(own):
+        cells = [row[i] if i < len(row) else "" for _, row in table.rows]
+        values = [np.nan if (v := number(cell, mark)) is None else v for cell in cells]
+        with contextlib.suppress(InputError):
+            clocks = seconds_of_clocks(cells, table.header[i])
+            values = values if clocks is None else clocks.tolist()
+        seconds.append(np.array(values))
+    apart = np.abs(seconds[0] - seconds[1])
+    step = np.abs(np.diff(seconds[0]))
+    known = np.isfinite(apart).any() and np.isfinite(step).any()
+    if known and np.nanmax(apart) > _SAME_TIME * np.nanmedian(step):
+        names = " and ".join(f"'{table.header[i]}'" for i in sorted(own))
+        raise InputError(
+            f"strain and stress have times of their own (columns {names}), which differ by up to "
+            f"{np.nanmax(apart):.3g} in a row; bring one to the times of the other, or take the times out if the rows "
+            "belong together"
+        )
+
+
 # _LONGEST_TITLE: letters of a line above a table that may say what kind of test it is; longer ones are remarks.
 _LONGEST_TITLE = 60
 _BENDING_TEST = re.compile(
@@ -1893,6 +1951,7 @@ def begins_again(strain: Array, stress: Array) -> list[int]:
         strain, stress = np.abs(strain - strain[0]), np.abs(stress)
     largest, strongest = float(np.nanmax(strain)), float(stress.max())
     fell = (strain[1:] < _BACK_AT * strain[:-1]) & (stress[1:] < _UNLOADED * strongest)
+    strain, fell = _without_returns(strain, stress, fell)
     starts = [0]
     farthest, strongest_yet = np.fmax.accumulate(strain), np.maximum.accumulate(stress)
     for i in (np.flatnonzero(fell) + 1).tolist():
@@ -1907,6 +1966,32 @@ def begins_again(strain: Array, stress: Array) -> list[int]:
     if stress[starts[-1] :].max() <= _WHOLE_RUN * strongest:
         starts.pop()
     return starts[1:]
+
+
+def _without_returns(
+    strain: Array, stress: Array, fell: NDArray[np.bool_]
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Strain and falls [points] as if the crosshead came back in one step, where it does so without a load.
+
+    A specimen that is unloaded bears a load at the strain from which it comes back, and a broken one does not.
+    """
+    bare = stress < _BROKEN * stress.max()
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], bare, [False]]).astype(np.int8)))
+    strain, fell = strain.copy(), fell.copy()
+    for first, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        if first == 0:
+            continue
+        highest = (
+            first + int(np.nanargmax(strain[first:end]))
+            if np.isfinite(strain[first:end]).any()
+            else first
+        )
+        back = highest + np.flatnonzero(strain[highest:end] < _BACK_AT * strain[highest])
+        if len(back) and strain[highest] > _ENDS_AT * np.nanmax(strain[:first]):
+            start = highest + int(np.nanargmin(strain[highest:end]))
+            strain[highest:start] = strain[highest]
+            fell[start - 1] = True
+    return strain, fell
 
 
 def _goes_on(strain: Array, stress: Array, fell: int) -> bool:

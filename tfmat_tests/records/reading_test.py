@@ -1159,6 +1159,43 @@ def test_a_clock_that_can_be_read_in_two_ways_is_refused(tmp_path, cells, said):
         read_curves(path, of_test=True)
 
 
+@pytest.mark.parametrize("second", ["Time (s)", "Zeit 2 [s]"])
+def test_a_strain_and_a_stress_that_were_measured_at_other_times_are_no_pair(tmp_path, second):
+    def path(delay):
+        rows = [
+            f"{i};{e};{i + delay};{s}" for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+        ]
+        return write(tmp_path, "\n".join([f"Time (s);Strain;{second};Stress", *rows]))
+
+    np.testing.assert_allclose(read_one(path(0.01)).strain, STRAIN)
+    with pytest.raises(InputError, match="times of their own .* which differ by up to 3 in a row"):
+        read_curves(path(3.0))
+    both = [f"{i};{i + 30};{e};{s}" for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))]
+    text = "\n".join(["Total time (s);Cycle time (s);Strain;Stress", *both])
+    np.testing.assert_allclose(read_one(write(tmp_path, text)).strain, STRAIN)
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted", "found"),
+    [
+        ("Strain;Stress;True stress", "true", ("engineering", "true")),
+        ("Strain;True strain;Stress", "true", ("true", "engineering")),
+        ("Strain;True strain;Stress;True stress", "true", ("true", "true")),
+        ("Strain;True strain;Stress;True stress", "engineering", ("engineering", "engineering")),
+        ("True strain;Stress", "true", ("true", None)),
+    ],
+)
+def test_plain_columns_beside_true_ones_are_engineering(tmp_path, header, wanted, found):
+    rows = [";".join([f"{e:.8g}"] * (header.count(";") + 1)) for e in STRAIN]
+    path = write(tmp_path, "\n".join([header, *rows]))
+    (curve,) = read_curves(path, measures={"strain": wanted, "stress": wanted})
+    assert (curve.strain_measure, curve.stress_measure) == found
+    names = header.split(";")
+    of_axis = [[n for n in names if axis in n.lower()] for axis in ("strain", "stress")]
+    for column, names_of_axis in zip(curve.columns, of_axis, strict=True):
+        assert ("True" in column) == (wanted == "true" and any("True" in n for n in names_of_axis))
+
+
 # --------------------------------------------------------------------------------------------------
 # Signs of US units in a file whose stress has no unit.
 

@@ -169,6 +169,20 @@ def test_specimens_of_any_length_density_and_preload_are_told_apart(points, ends
     assert begins_again(np.concatenate(strains), np.concatenate(stresses)) == [points]
 
 
+@pytest.mark.parametrize("points", [10, 40])
+def test_a_crosshead_that_comes_back_without_a_load_ends_a_specimen(points):
+    """The broken specimen bears noise while the crosshead returns, and the next one is put in."""
+    random = np.random.default_rng(1)
+    strain = np.r_[STRAIN, np.linspace(STRAIN[-1], 0.0, points), STRAIN[1:]]
+    stress = np.r_[STRESS, 0.3 * random.standard_normal(points), 1.1 * STRESS[1:]]
+    assert begins_again(strain, stress) == [len(STRAIN) + points - 1]
+    # Nothing follows the return, or the specimen was unloaded and loaded again.
+    end = len(STRAIN) + points
+    assert begins_again(strain[:end], stress[:end]) == []
+    unloaded = np.r_[STRESS, np.linspace(STRESS[-1], 0.0, points), STRESS[1:]]
+    assert begins_again(strain, unloaded) == []
+
+
 def test_noise_and_fracture_between_specimens_make_no_further_ones():
     random = np.random.default_rng(0)
     strain = np.r_[np.zeros(5), np.linspace(0.0, 0.1, 200), np.full(5, 0.1)]
