@@ -61,7 +61,8 @@ _HELD_SHARE = 0.5
 @command(
     {
         "answer": (
-            switch("tests", False, "the programmes that tests are simulated from, and their settings"),
+            text("law", None, "the law, same as the argument; with --tests it is tried over the tests that are named"),
+            switch("tests", False, "programmes that tests are simulated from, and their settings; all, or those named"),
         ),
         "output": (
             text("plot", None, "picture of some simulated records of the law: a PNG or SVG file"),
@@ -83,32 +84,36 @@ def laws(flag_values: FlagValues, arguments: list[str]) -> int | None:
       tfmat laws ogden --plot=ogden.png
       tfmat laws my_law.py:MyLaw
       tfmat laws --tests
+      tfmat laws --tests my_test.py:MyTest --law=voce_chaboche --plot=tests.png
       tfmat laws --json
     """
     from tfmat.materials import LAWS, law_class
 
-    if len(arguments) > 1:
-        raise InputError(
-            f"tfmat laws takes one law, and got {len(arguments)}: {' '.join(arguments)}"
-        )
-    if flag_values.tests:
-        if arguments or flag_values.json or flag_values.plot:
-            raise InputError("tfmat laws --tests stands alone; leave the rest out")
-        _print_tests()
+    tests = tuple(arguments) if flag_values.tests else ()
+    named = [*(() if tests else arguments), *([flag_values.law] if flag_values.law else [])]
+    if len(named) > 1:
+        raise InputError(f"tfmat laws takes one law, and got {len(named)}: {' '.join(named)}")
+    if flag_values.tests and not (tests and named):
+        if named or flag_values.json or flag_values.plot:
+            raise InputError(
+                "tfmat laws --tests lists tests; name some and a law that answers them: "
+                "tfmat laws --tests cyclic --law=voce_chaboche"
+            )
+        _print_tests(tests)
         return None
     check_output_file("plot", flag_values.plot)
-    if flag_values.plot is not None and not arguments:
+    if flag_values.plot is not None and not named:
         raise InputError("--plot draws one law; name it, as in: tfmat laws voce --plot=voce.png")
-    if not arguments:
+    if not named:
         laws = {name: law() for name, law in LAWS.items()}
         if flag_values.json:
             _print_json([_describe(spec, law) for spec, law in laws.items()])
         else:
             _print_laws(laws)
         return None
-    status = _one_law(arguments[0], law_class(arguments[0])(), flag_values.json)
+    status = _one_law(named[0], law_class(named[0])(), flag_values.json, tests)
     if flag_values.plot is not None and status == 0:
-        _draw_records(arguments[0], flag_values.plot)
+        _draw_records(named[0], flag_values.plot, tests)
         # JSON stands alone on standard output.
         (log if flag_values.json else print)(f"picture: {printable(flag_values.plot)}")
     return status
@@ -144,10 +149,18 @@ def _describe(spec: str, law: Any) -> dict[str, Any]:
     }
 
 
-def _one_law(spec: str, law: Any, as_json: bool) -> int:
-    from tfmat.records.programmes import try_law
+def _one_law(spec: str, law: Any, as_json: bool, tests: tuple[str, ...]) -> int:
+    """Shows a law and tries it out; the exit status.
 
-    findings = try_law(law)
+    Args:
+      tests: to try it over, by name or file; none: its own.
+    """
+    from tfmat.records.programmes import check_answers, find_programmes, try_law
+
+    programmes = find_programmes(tests) if tests else None
+    for programme in programmes or ():
+        check_answers(law, programme)
+    findings = try_law(law, programmes)
     passed = all(finding.passed for finding in findings)
     if as_json:
         checks = [
@@ -164,7 +177,8 @@ def _one_law(spec: str, law: Any, as_json: bool) -> int:
             console.print(f"  check {mark}  {finding.check}: ", end="")
             console.print(finding.detail, markup=False)
         if passed:
-            console.print(f"\nUse it: tfmat train --law={spec}", markup=False)
+            over = f" --config.tests={','.join(tests)}" if tests else ""
+            console.print(f"\nUse it: tfmat train --law={spec}{over}", markup=False)
     return 0 if passed else InputError.exit_status
 
 
@@ -216,17 +230,21 @@ def _print_parameters(console: Any, header: str, parameters: Any) -> None:
     console.print(table)
 
 
-def _print_tests() -> None:
+def _print_tests(specs: tuple[str, ...]) -> None:
+    """The programmes that `specs` name, or all that come with tfmat."""
     from rich.text import Text
 
     from tfmat.materials import LAWS
-    from tfmat.records.programmes import PROGRAMMES
+    from tfmat.records.programmes import PROGRAMMES, find_programmes, programme_class
 
+    find_programmes(specs)
     console = open_console(100)
-    console.print(
-        "monotonic: one curve of rising strain; its settings are data.max_strain and data.strength_mpa.\n"
-    )
-    for name, programme in PROGRAMMES.items():
+    if not specs:
+        console.print(
+            "monotonic: one curve of rising strain; its settings are data.max_strain and data.strength_mpa.\n"
+        )
+    for name in specs or PROGRAMMES:
+        programme = programme_class(name)
         console.print(Text.assemble((name, "bold cyan"), "  ", (programme.title, "bold")))
         summary = (programme.__doc__ or "").partition("\n")[0]
         told = (
@@ -284,14 +302,14 @@ def _details(law: Any) -> str:
     return "\n".join(f"  {name:<26}{value}" for name, value in rows)
 
 
-def _draw_records(spec: str, path: str) -> None:
+def _draw_records(spec: str, path: str, tests: tuple[str, ...]) -> None:
     """Writes a picture of records of the law that `spec` names, as networks learn them; a panel for each test."""
     import numpy as np
 
     from tfmat.records.simulation import CurveSettings, Simulator
     from tfmat.report.figures import save_figure, tests_figure
 
-    simulator = Simulator(CurveSettings(law=spec), seed=0)
+    simulator = Simulator(CurveSettings(law=spec, tests=tests), seed=0)
     law, form = simulator.law, simulator.form
     features = simulator.curves(0, _DRAWN_RECORDS).features.astype(np.float64)
     labels = f"strain ({law.strain_measure})", f"{law.stress_measure} stress (MPa)"

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.law import Array, Finding, History, Law, Mode, Parameter, check_law
+from tfmat.materials.law import Array, Finding, History, HistoryLaw, Law, Mode, Parameter, check_law
 from tfmat.materials.registry import file_digest, is_file, user_class
 
 # --------------------------------------------------------------------------------------------------
@@ -367,7 +367,12 @@ def programme_class(spec: str) -> type[Programme]:
     """The class of a registered name (`cyclic`) or of `path/to/file.py:ClassName`; InputError if there is none."""
     if is_file(spec):
         guide = "docs/adding_a_law.md shows a complete one"
-        return user_class(spec, Programme, "test", "--config.tests", guide)
+        found: type[Programme] = user_class(spec, Programme, "test", "--config.tests", guide)
+        if found.name in PROGRAMMES and found is not PROGRAMMES[found.name]:
+            raise InputError(
+                f"test {spec}: its name is '{found.name}', which is a test that comes with tfmat; give it another name"
+            )
+        return found
     if spec not in PROGRAMMES:
         raise InputError(
             f"there is no test '{spec}'{nearest(spec, PROGRAMMES)} "
@@ -406,6 +411,18 @@ def find_programmes(
         chosen |= {n: ranges[f"{one.name}_{n}"] for n in settings if f"{one.name}_{n}" in ranges}
         found.append(one(chosen))
     return tuple(found)
+
+
+def check_answers(law: Law, programme: Programme) -> None:
+    """InputError where the law does not answer such tests."""
+    if not isinstance(law, HistoryLaw):
+        raise InputError(
+            f"law {law.name} is for one curve of rising strain; leave tests={programme.name} out"
+        )
+    if programme.mode not in law.modes:
+        raise InputError(
+            f"test {programme.name} is {programme.mode}; law {law.name} answers {' and '.join(law.modes)} tests"
+        )
 
 
 def try_law(

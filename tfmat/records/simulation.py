@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials import DEFAULT_LAW, HistoryLaw, Law, find_law
+from tfmat.materials import DEFAULT_LAW, Law, find_law
 from tfmat.materials.law import MODES, Array, History, Scale, TestSet
 from tfmat.materials.numerics import rows_in_block
 from tfmat.materials.registry import file_digest, is_file, law_class, stored_spec
@@ -41,6 +41,7 @@ from tfmat.records.laboratory import (
 from tfmat.records.programmes import (
     Monotonic,
     Programme,
+    check_answers,
     file_digests,
     find_programmes,
     try_law,
@@ -229,14 +230,7 @@ class CurveSettings(Laboratory):
 
     def _check_tests(self, law: Law, programmes: tuple[Programme, ...]) -> None:
         for programme in programmes:
-            if not isinstance(law, HistoryLaw):
-                raise InputError(
-                    f"law {law.name} is for one curve of rising strain; leave tests={programme.name} out"
-                )
-            if programme.mode not in law.modes:
-                raise InputError(
-                    f"test {programme.name} is {programme.mode}; law {law.name} answers {' and '.join(law.modes)} tests"
-                )
+            check_answers(law, programme)
         for name in ("max_strain", "yield_spread"):
             if getattr(self, name) is not None:
                 raise InputError(

@@ -153,6 +153,33 @@ def test_user_law_that_fails_its_check_ends_with_status_2(capsys, tmp_path):
     assert not described["checks"][-1]["passed"]
 
 
+def test_a_law_is_tried_over_tests_of_ones_own(capsys, tmp_path):
+    examples = re.findall(r"```py\n(.*?)```", _GUIDE.read_text("utf-8"), re.DOTALL)
+    (code,) = [example for example in examples if "(Programme)" in example]
+    path = tmp_path / "my_test.py"
+    path.write_text(code, "utf-8")
+    spec = f"{path}:Ratchet"
+    status, text = _run(capsys, "--tests", spec)
+    assert status == 0 and "tension in steps" in text and "share of a step that is unloaded" in text
+    assert "uniaxial" not in text  # only what is named
+    status, text = _run(capsys, "--tests", spec, "--law=voce_chaboche_1")
+    assert status == 0 and text.count("passed  ratchet") == 3
+    assert f"tfmat train --law=voce_chaboche_1 --config.tests={spec}" in " ".join(text.split())
+    for flags, said in (
+        (["--law=voce"], "law voce is for one curve of rising strain; leave tests=ratchet out"),
+        (["--json"], "name some and a law that answers them"),
+    ):
+        with pytest.raises(InputError, match=said):
+            _run(capsys, "--tests", spec, *flags)
+    path.write_text(code.replace('"ratchet"', '"cyclic"'), "utf-8")
+    with pytest.raises(InputError, match="'cyclic', which is a test that comes with tfmat"):
+        _run(capsys, "--tests", spec)
+
+
+def test_the_law_is_a_flag_as_everywhere(capsys):
+    assert _run(capsys, "--law=voce") == _run(capsys, "voce")
+
+
 # Mistakes in the guide's law: the right text, the wrong one, and what is said of it.
 _MISTAKES = [
     ("strain / peak\n        return", "strain / peak.mean()\n        return", "independence: a curve alone differs"),
@@ -240,5 +267,5 @@ def test_the_tests_are_listed_with_their_settings_and_laws(capsys):
         assert f"{name}  {programme.title}" in printed
         assert all(setting.name in printed for setting in programme.settings)
     assert "The record tells the rate and the temperature." in " ".join(printed.split())
-    with pytest.raises(InputError, match="--tests stands alone"):
+    with pytest.raises(InputError, match="there is no test 'voce'"):
         _run(capsys, "--tests", "voce")
