@@ -347,7 +347,8 @@ _WORDS: dict[str, set[str]] = {
         displacement extension elongation stroke crosshead position travel weg deformation deform verformung
         traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
-        extensomètre extensómetro estensimetro extensômetro extenso ext extens dl δl course corsa curso carrera
+        extensomètre extensómetro estensimetro extensômetro extenso ext extens dl δl lvdt lve
+        multixtens laserxtens videoxtens course corsa curso carrera
         traversa uzama écrasement wydłużenie przemieszczenie verplaatsing deformace deformácia prodloužení deformație
         posuv predĺženie posunutie nyúlás megnyúlás elmozdulás förlängning forlængelse forlengelse
         förskjutning pidennys siirtymä deplasman удлинение перемещение
@@ -366,7 +367,7 @@ _ENDINGS = {
     "stress": word_set("spannung spanning spänning 応力 应力 應力 응력"),
     "displacement": word_set(
         """
-        weg verlängerung verlaengerung verschiebung längenänderung laengenaenderung verlenging 変位
+        weg aufnehmer verlängerung verlaengerung verschiebung längenänderung laengenaenderung verlenging 変位
         ストローク 伸び 伸び計 引伸计 引伸計 位移 变形 變形 行程 伸长 伸長 변위
         """
     ),
@@ -376,7 +377,8 @@ _ENDINGS = {
 _EXTENSOMETER = word_set(
     """
     extensometer extensomètre extensómetro estensimetro extensômetro extenso längenänderung
-    laengenaenderung verformung dic video videoextensometer clip feinweg feindehnung feine fd ekstensometr
+    laengenaenderung verformung dic video videoextensometer videoxtens laserxtens multixtens lve
+    ansetzaufnehmer feindehnungsaufnehmer clip feinweg feindehnung feine fd ekstensometr
     extenzometr ekstensometre 伸び計 引伸计 引伸計
     """
 )
@@ -964,10 +966,41 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
     refused = [i for i, name in enumerate(table.header) if _unusable(name, axis)]
     if refused:
         return refused[:1]  # and its line says why
+    if by_unit := _by_unit(table, axis):
+        return by_unit
     names = ", ".join(name for name in table.header if name)
     raise InputError(
         f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
     )
+
+
+# _SYMBOLS: of ISO 6892-1 and of textbooks, which count where no column has a name, and their unit agrees.
+_SYMBOLS = {"strain": {"e", "et", "agt"}, "stress": {"r", "s", "f", "p"}}
+# _NO_SYMBOLS: names of other quantities in the same units.
+_NO_SYMBOLS = word_set("pressure mass weight rm rp rp0 reh rel uts ys et0 emod")
+# _MANY_USES: units of a strain that other columns have too.
+_MANY_USES = ("%", "-", "stretch")
+
+
+def _by_unit(table: Table, axis: Axis) -> list[int]:
+    """The only column whose unit is of a strain (stress or load), where no column is named so; else none.
+
+    A percentage, or a length, must be called by a symbol of strain.
+    """
+    quantities = ("strain",) if axis == "strain" else ("stress", "load")
+    found = []
+    for i, header in enumerate(table.header):
+        words = _words(header)
+        unit = find_unit(split_header(header)[1] or table.units[i] or "?")
+        if unit is None or unit.quantity not in quantities or _unusable(header, axis):
+            continue
+        if words & (_OTHER_WORDS | _NO_SYMBOLS) or any(_is_named(header, of) for of in _WORDS):
+            continue
+        is_modulus = axis == "stress" and "e" in words
+        if words & _SYMBOLS[axis] or not (is_modulus or unit.name in _MANY_USES):
+            found.append(i)
+    table.steps += [f"column '{table.header[i]}' is the {axis} by its unit" for i in found[:1]]
+    return found if len(found) == 1 else []
 
 
 def _mean_of(table: Table, found: list[int]) -> list[int]:

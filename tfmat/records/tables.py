@@ -1286,6 +1286,8 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
         return [], units, 0
     number, cells = above[-1 - used]
     names = [shorten(" ".join(str(cell).split()), LONGEST_HEADER) for cell in cells]
+    # pandas numbers names that are there twice, behind their unit.
+    names = [re.sub(r"(?<=[\])])\.(?=\d+$)", " ", name) for name in names]
     while len(names) > width and not names[-1]:
         names.pop()
     if sum(map(looks_like_a_number, filter(None, names))):

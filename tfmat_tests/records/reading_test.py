@@ -1196,6 +1196,37 @@ def test_plain_columns_beside_true_ones_are_engineering(tmp_path, header, wanted
         assert ("True" in column) == (wanted == "true" and any("True" in n for n in names_of_axis))
 
 
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("e (%);R (MPa)", ("e", "R")),
+        ("Transverse (mm/mm);Axial (mm/mm);Channel 3 (MPa)", ("Axial", "Channel 3")),
+        ("ΔL (mm);F (N);Oil pressure (bar)", ("ΔL", "F")),
+        ("Position (mm);Ansetzaufnehmer (mm);F (N)", ("Ansetzaufnehmer", "F")),
+        ("Stroke (mm);LVDT (mm);Load (N)", ("LVDT", "Load")),
+    ],
+)
+def test_a_column_without_a_name_is_found_by_its_unit(tmp_path, header, columns):
+    rows = [";".join([f"{e:.8g}"] * (header.count(";") + 1)) for e in STRAIN + 0.01]
+    path = write(tmp_path, "\n".join([header, *rows]))
+    assert read_one(path, area=1.0, gauge_length=1.0).columns == columns
+
+
+@pytest.mark.parametrize(
+    ("header", "axis"),
+    [
+        ("Humidity (%);Stress (MPa)", "strain"),
+        ("Strain (%);E (GPa)", "stress"),
+        ("Strain (%);Pressure (bar)", "stress"),
+        ("Strain (%);A (MPa);B (MPa)", "stress"),
+    ],
+)
+def test_a_unit_that_other_quantities_have_names_no_column(tmp_path, header, axis):
+    rows = [";".join([f"{e:.8g}"] * (header.count(";") + 1)) for e in STRAIN]
+    with pytest.raises(InputError, match=f"no column is named as a {axis}"):
+        read_curves(write(tmp_path, "\n".join([header, *rows])))
+
+
 # --------------------------------------------------------------------------------------------------
 # Signs of US units in a file whose stress has no unit.
 

@@ -20,6 +20,7 @@ SIDE_BY_SIDE = {
         "1 2",
     ),
     "numbers of a spreadsheet": ("Strain;Stress;Strain.1;Stress.1", "1 2"),
+    "numbers of pandas behind units": ("Strain;Stress (MPa);Strain.1;Stress (MPa).1", "1 2"),
     "directions": ("Strain RD;Stress RD;Strain TD;Stress TD", "RD TD"),
     "a row of labels": ("S7;;S9;\nStrain;Stress;Strain;Stress", "S7 S9"),
     "a row of labels and one of units": ("S7;;S9;\nStrain;Stress;Strain;Stress\n-;MPa;-;MPa", "S7 S9"),
