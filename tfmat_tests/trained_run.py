@@ -92,7 +92,7 @@ def _train(dataset: PackedDataset):
     )
     steps = 12 * (dataset.num_train // 64)
     rate = keras.optimizers.schedules.CosineDecay(3e-3, steps)
-    model.compile(keras.optimizers.Adam(rate), "mse")
+    model.compile(keras.optimizers.Adam(rate), "mse", steps_per_execution=24)
     rows = slice(0, dataset.num_train)
     model.fit(np.array(dataset.features[rows]), np.array(dataset.labels[rows]), 64, 12, verbose=0)
     return model

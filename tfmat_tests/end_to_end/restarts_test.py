@@ -16,11 +16,10 @@ from tfmat_tests.mpi import is_running, need_mpirun
 from tfmat_tests.processes import FORK, forked_python, rank_environment
 
 PATIENCE = 180.0  # seconds; two cores may be shared
-STEPS = 600
+STEPS = 120
 RUN = (
     "train",
     "--launcher=mpirun",
-    "--config=configs/smoke.py",
     "--config.data.num_curves=2010",
     "--config.data.num_test=100",
     "--config.data.num_validation=400",
@@ -34,6 +33,29 @@ RUN = (
     "--config.checkpoint.every=20steps",
     "--noreport",
 )
+# The config of each run. However fast the machine is, no run ends before its test has done what it is about: rank 0
+# waits after each checkpoint while a file says so.
+CONFIG = """
+import pathlib
+import time
+from tfmat.config import load_config
+from tfmat.training.run_folder import RunFolder
+
+save = RunFolder.save_checkpoint
+
+
+def save_and_wait(*arguments):
+    save(*arguments)
+    while pathlib.Path({hold!r}).exists():
+        time.sleep(0.01)
+
+
+RunFolder.save_checkpoint = save_and_wait
+
+
+def get_config():
+    return load_config("configs/smoke.py")
+"""
 # In place of ssh: another "host" is this machine, until a file says that it is down.
 AGENT = """#!/bin/sh
 host=$1; shift
@@ -70,18 +92,31 @@ class Supervised:
     """A running `tfmat train --launcher=mpirun`, and its ranks."""
 
     def __init__(
-        self, folder: pathlib.Path, *arguments: str, python: str | None = None, **environment: str
+        self,
+        folder: pathlib.Path,
+        *arguments: str,
+        python: str | None = None,
+        held: bool = False,
+        **environment: str,
     ):
         need_mpirun()
         self.folder, self.run = folder, folder / "run"
         folder.mkdir(exist_ok=True)
-        self._err = folder / "err.txt"
+        self._err, self._hold = folder / "err.txt", folder / "hold"
+        if held:
+            self._hold.touch()
+        config = folder / "config.py"
+        config.write_text(CONFIG.format(hold=str(self._hold)))
         with open(self._err, "wb") as err:
             self.process = subprocess.Popen(
-                [python or forked_python(), "-m", "tfmat", *RUN, *arguments,
+                [python or forked_python(), "-m", "tfmat", *RUN, f"--config={config}", *arguments,
                  f"--workdir={self.run}", f"--data_dir={folder.parent / 'data'}"],
                 stdout=subprocess.DEVNULL, stderr=err, env={**rank_environment(), **environment},
             )  # fmt: skip
+
+    def let_go(self) -> None:
+        """Ends what `held` began."""
+        self._hold.unlink()
 
     def said(self) -> str:
         """Standard error so far."""
@@ -149,9 +184,10 @@ def undisturbed(folder: pathlib.Path) -> Supervised:
 def test_a_killed_rank_changes_nothing_but_the_time(
     folder: pathlib.Path, undisturbed: Supervised
 ) -> None:
-    run = Supervised(folder / "killed", "--ranks=2")
+    run = Supervised(folder / "killed", "--ranks=2", held=True)
     run.wait_for(run.has_saved)
     os.kill(run.ranks()[1], signal.SIGKILL)
+    run.let_go()
     assert run.wait() == 0, run.said()
     (incident,) = run.history()["incidents"]
     assert incident["kind"] == "loss" and "rank 1 of 2 was lost" in incident["cause"]
@@ -173,7 +209,7 @@ def test_a_host_that_is_lost_and_comes_back(folder: pathlib.Path, undisturbed: S
     environment = make_agent(folder / "agent", AGENT)
     down = folder / "agent" / "otherhost-is-down"
     hosts = "--hosts=localhost:1,otherhost:1"
-    run = Supervised(folder / "hosts", hosts, "--probe_every=1s", **environment)
+    run = Supervised(folder / "hosts", hosts, "--probe_every=1s", held=True, **environment)
     run.wait_for(run.has_saved)
     down.touch()
     rank = run.ranks()[1]
@@ -184,6 +220,8 @@ def test_a_host_that_is_lost_and_comes_back(folder: pathlib.Path, undisturbed: S
     # From then on it is asked again once training goes on.
     run.wait_for(lambda: "starting again from step" in run.said())
     down.unlink()
+    run.wait_for(lambda: "otherhost answers again: saving" in run.said())
+    run.let_go()
     assert run.wait() == 0, run.said()
     lost, back = run.history()["incidents"]
     assert lost["hosts_lost"] == ["otherhost"] and lost["ranks"] == 1
@@ -200,9 +238,10 @@ def test_ctrl_c_saves_and_leaves_nothing(folder: pathlib.Path) -> None:
     slow = folder / "python_with_slow_looks"
     slow.write_text(SLOW_LOOKS.format(python=forked_python()))
     slow.chmod(0o755)
-    run = Supervised(folder / "interrupted", "--ranks=2", python=str(slow))
+    run = Supervised(folder / "interrupted", "--ranks=2", python=str(slow), held=True)
     run.wait_for(run.has_saved)
     run.process.send_signal(signal.SIGINT)
+    run.let_go()
     assert run.wait() == 75, run.said()
     assert "SIGUSR1 received; saved at step " in run.said()
     assert run.said().endswith("tfmat: interrupted; start the same command again to go on\n")
@@ -211,10 +250,11 @@ def test_ctrl_c_saves_and_leaves_nothing(folder: pathlib.Path) -> None:
 
 
 def test_killed_the_supervisor_leaves_nothing(folder: pathlib.Path) -> None:
-    run = Supervised(folder / "orphans", "--ranks=2")
+    run = Supervised(folder / "orphans", "--ranks=2", held=True)
     run.wait_for(run.has_saved)
     run.process.kill()
     run.process.wait()
+    run.let_go()
     deadline = time.monotonic() + PATIENCE
     while run.processes():
         assert time.monotonic() < deadline, run.processes().keys()
@@ -275,13 +315,14 @@ def test_ctrl_c_does_not_wait_for_a_silent_host(folder: pathlib.Path) -> None:
     environment = make_agent(folder / "agent_of_silent", AGENT)
     # Ranks that are no forks, which would go on while the processes that stand for them are silent.
     hosts = "--hosts=localhost:1,otherhost:1"
-    run = Supervised(folder / "silent", hosts, python=sys.executable, **environment)
+    run = Supervised(folder / "silent", hosts, python=sys.executable, held=True, **environment)
     run.wait_for(run.has_saved)
     rank = run.ranks()[1]
     daemon = int(pathlib.Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
     for process in (daemon, rank):
         os.kill(process, signal.SIGSTOP)
     run.process.send_signal(signal.SIGINT)
+    run.let_go()
     # Ranks that can save would have 120 s.
     assert run.process.wait(100) == 75, run.said()
     assert not run.processes()

@@ -25,10 +25,11 @@ def sweep(session_folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
     """
     with alone(session_folder / "batch_sweep") as own, pytest.MonkeyPatch.context() as patch:
         patch.setenv(BLANK, "1")
+        patch.setattr("tfmat.training.run._PROBE_SECONDS", 0.1)
         folder = own / "sweep"
         arguments = [
             "batch_sweep", *SMALL, f"--workdir={folder}", f"--data_dir={own / 'data'}", "--batches=100,300",
-            "--epochs=2", "--equal_time=1s", "--config.optimizer.scaling=sqrt",
+            "--epochs=2", "--equal_time=0.2s", "--config.optimizer.scaling=sqrt",
         ]  # fmt: skip
         if not (folder / "batch_sweep.csv").exists():
             assert main(arguments) == 0
