@@ -977,7 +977,7 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
 # _SYMBOLS: of ISO 6892-1 and of textbooks, which count where no column has a name, and their unit agrees.
 _SYMBOLS = {"strain": {"e", "et", "agt"}, "stress": {"r", "s", "f", "p"}}
 # _NO_SYMBOLS: names of other quantities in the same units.
-_NO_SYMBOLS = word_set("pressure mass weight rm rp rp0 reh rel uts ys et0 emod")
+_NO_SYMBOLS = word_set("pressure mass weight rm rp rp0 reh rel uts ys emod")
 # _MANY_USES: units of a strain that other columns have too.
 _MANY_USES = ("%", "-", "stretch")
 
