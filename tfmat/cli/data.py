@@ -497,7 +497,7 @@ def _generate_by_program(flag_values: FlagValues) -> None:
     except InputError as error:
         raise InputError(_in_own_flags(str(error))) from error
     if dataset is not None:
-        _tell_dataset(dataset, "")
+        _tell_dataset(dataset, "", "--config=configs/specimen.py ")
 
 
 def _laboratory(flag_values: FlagValues) -> dict[str, Any]:
@@ -624,7 +624,8 @@ def _written(made: list[int], seconds: float) -> str:
     return f"{num_made:,} curves written in {seconds:.1f} s, {num_made / seconds:,.0f} curves/s"
 
 
-def _tell_dataset(dataset: "PackedDataset", did: str) -> None:
+def _tell_dataset(dataset: "PackedDataset", did: str, config: str = "") -> None:
+    """What the data set is, and the command that trains on it, with the `config` that suits it."""
     from tfmat.data.dataset import size_text
 
     num_curves = dataset.num_train + dataset.num_validation
@@ -643,7 +644,7 @@ def _tell_dataset(dataset: "PackedDataset", did: str) -> None:
         print(f"done      {did}")
     # A folder of its own: runs/quickstart is the first try's.
     workdir = f"runs/{dataset.folder.name}"
-    print(f"use it    tfmat train --data_dir={dataset.folder} --workdir={workdir}")
+    print(f"use it    tfmat train {config}--data_dir={dataset.folder} --workdir={workdir}")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -28,8 +28,9 @@ _OWN_ERROR = 0.25
 _COARSE = 0.1
 # A part of the curve where the residual is so many times the typical one; medians of so many points.
 _SOMEWHERE, _SMOOTHED = 2.0, 5
-# Advice about a parameter that a curve does not tell.
-GIVE_IT = "give it (--fix) if it is known; do not use its value alone"
+# Advice about a parameter that a curve does not tell; only least squares takes a known one.
+_NOT_ALONE = "do not use its value alone"
+GIVE_IT = f"give it (--fix) if it is known; {_NOT_ALONE}"
 # Factors by which an elastic modulus differs from the elastic part of the curve.
 _MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
 
@@ -182,7 +183,7 @@ def unidentifiable_caveats(
             Caveat(
                 "cannot be identified",
                 f"{parameters[i].name} cannot be identified from this curve: {said}",
-                GIVE_IT,
+                _NOT_ALONE if best is None else GIVE_IT,
             )
         )
     return [*found, *([] if best is None else one_sided_caveats(parameters, best))]

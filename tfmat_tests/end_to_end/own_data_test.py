@@ -215,6 +215,7 @@ def test_a_specimen_that_a_program_simulates(
         "--copies=8",
     )
     data = ended.out.splitlines()[1].split()[-1]
+    assert f"tfmat train --config=configs/specimen.py --data_dir={data} " in ended.out
     flow = ("--config.model.uncertainty=flow", "--config.model.couplings=1")
     _succeed(programs, tmp_path, "train", *SHORT, *flow, f"--data_dir={data}")
     displacement = np.linspace(0.0, END, 80)

@@ -217,8 +217,11 @@ def test_what_the_network_does_not_know_it_says(run, tmp_path):
             return self.predict(features), np.full((len(features), 2), [0.01, 0.4])
 
     (result,) = identify(Ignorant(), [curve], least_squares=False)
-    (said,) = [line.text for line in result.warnings if line.kind == "cannot be identified"]
-    assert said.startswith("a cannot be identified from this curve: the network's standard dev")
+    (said,) = [line for line in result.warnings if line.kind == "cannot be identified"]
+    assert said.text.startswith(
+        "a cannot be identified from this curve: the network's standard dev"
+    )
+    assert said.advice == "do not use its value alone"  # a network takes no given values
     # This network learned for seconds: its curve is further away than the noise that its intervals are for.
     assert any(line.kind == "no interval of the network" for line in result.warnings)
     assert result.parameters["a"].ci95 is None

@@ -115,7 +115,9 @@ def test_the_command_says_what_it_made_and_takes_other_noise(bar, capsys):
     status, out, _ = generate(capsys, bar, "--num_runs=10", "--noise_of_maximum=1e-5,1e-5")
     assert status == 0 and "runs      10 of bar" in out
     folder = out.splitlines()[1].split()[-1]
-    assert out.endswith(f"tfmat train --data_dir={folder} --workdir=runs/{folder.split('/')[-1]}\n")
+    assert out.endswith(
+        f"tfmat train --config=configs/specimen.py --data_dir={folder} --workdir=runs/{folder.split('/')[-1]}\n"
+    )
     dataset = PackedDataset.open(folder)
     assert (dataset.num_train, dataset.num_validation, dataset.num_test) == (350, 100, 1)
     manifest = json.loads((dataset.folder / "manifest.json").read_text())
