@@ -171,7 +171,7 @@ _TIMES = word_set(
     time zeit temps tiempo tempo t prüfzeit testzeit elapsed czas čas tijd zaman süre tid время 時間 时间 시간
     """
 )
-# _CLOCKS: words that name a column of a clock, which counts where no column is called time.
+# _CLOCKS: words that name a column of a clock, whose cells show it; it counts where no column is called time.
 _CLOCKS = word_set("timestamp datetime uhrzeit clock heure hora ora godzina saat")
 # _DATES: words that name a column of the day beside a clock's.
 _DATES = word_set("date datum fecha tarih dato päivä")
@@ -198,7 +198,9 @@ def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> i
     """
     if wanted is not None:
         return _wanted_column(table, "time", wanted, split_time_header)
-    found = _called(table, _TIMES) or _called(table, _CLOCKS)
+    first = [str(cell).strip() for cell in table.rows[0][1]]
+    clocks = [i for i in _called(table, _CLOCKS) if _CLOCK.fullmatch("".join(first[i : i + 1]))]
+    found = _called(table, _TIMES) or clocks
     if len(found) > 1 and not needed:
         return None
     if len(found) > 1:
