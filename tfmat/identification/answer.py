@@ -1160,7 +1160,11 @@ def identify(
     return all_in_processes(answered, given, len(records), progress)
 
 
-def completed(source: Sidecar, rough: Sequence[Identification]) -> list[Identification]:
+def completed(
+    source: Sidecar,
+    rough: Sequence[Identification],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Identification]:
     """Rough answers by one law with intervals that follow the profiles; no search is repeated."""
 
     def answered(answer: Identification) -> Identification:
@@ -1169,7 +1173,7 @@ def completed(source: Sidecar, rough: Sequence[Identification]) -> list[Identifi
         fitted = fit_record(law, record, found=answer.fitted)
         return _answer(law, source, record, None, [], fitted, 0, correct=True, compare=False)
 
-    return all_in_processes(answered, rough, len(rough))
+    return all_in_processes(answered, rough, len(rough), progress)
 
 
 def network_of(

@@ -305,6 +305,13 @@ def _read_as(source: Sidecar) -> Hashable:
     return dataclasses.replace(source.target, law=None), law.compression, expectation
 
 
+def _after(
+    before: int, total: int, progress: Callable[[int, int], None] | None
+) -> Callable[[int, int], None] | None:
+    """A progress of some fits that counts those before them."""
+    return None if progress is None else lambda done, _: progress(before + done, total)
+
+
 def choose_law(
     kind: Kind,
     read: Callable[[Sidecar], list[MeasuredRecord]],
@@ -320,7 +327,7 @@ def choose_law(
     Args:
       read: gives the records for a law; it is called once for laws that read and clean them alike.
       fixed: parameters that are known; each law takes those that it has.
-      progress: called with (done, total) after each fit.
+      progress: called with (done, total) after each fit, of which the chosen law has another one for its intervals.
 
     Raises:
       InputError: no law of the kind has such a parameter, or none has an answer: then the first one's reason.
@@ -361,7 +368,8 @@ def choose_law(
             return error
 
     found: dict[str, list[Identification]] = {}
-    total, before = most * len(read_by), 0
+    # Each law once, and the chosen one again for its intervals.
+    total, before = most * (len(read_by) + 1), 0
     not_needed: list[str] = []
     for laws in stages:
         if any(
@@ -371,6 +379,7 @@ def choose_law(
             if len(answers) == most
         ):
             not_needed = laws
+            before += most * len(laws)
             continue
         # The slow ones first, so that no processor waits for them at the end.
         jobs = [
@@ -379,12 +388,10 @@ def choose_law(
             for r in records[law]
         ]
 
-        def told(done: int, of: int, before: int = before) -> None:
-            if progress:
-                progress(before + done, total)
-
         for (law, _), answer in zip(
-            jobs, all_in_processes(answered, jobs, total, told), strict=True
+            jobs,
+            all_in_processes(answered, jobs, total, _after(before, total, progress)),
+            strict=True,
         ):
             if isinstance(answer, InputError):
                 errors.append(answer)
@@ -395,7 +402,7 @@ def choose_law(
     if not ranking:
         raise errors[0]
     best = ranking[0].law
-    answers = completed(sources[best], found[best])
+    answers = completed(sources[best], found[best], _after(before, total, progress))
     return Chosen(
         best,
         kind,

@@ -84,6 +84,21 @@ def test_records_are_read_once_for_laws_that_read_them_alike(law, times, tmp_pat
     assert (given.steps, given.warnings) == (own.steps, own.warnings)
 
 
+def test_progress_counts_the_fits_of_the_chosen_law_s_intervals_too(steel):
+    def read(source):
+        options = (ReadingOptions(), CleaningOptions())
+        return records_of_files(steel, source.target, source.law, *options)
+
+    found, said = kind(steel[0]), []
+    chosen = choose_law(found, read, progress=lambda *done: said.append(done))
+    assert chosen.not_needed
+    count = len(steel) * (len(found.laws) + 1)
+    assert {total for _, total in said} == {count}
+    done = [each for each, _ in said]
+    assert done == sorted(set(done)) and done[-1] == count
+    assert len(done) == count - len(steel) * len(chosen.not_needed)
+
+
 def test_relaxation_may_be_a_metal_s_or_a_polymer_s(tmp_path):
     time = np.r_[np.linspace(0, 1, 20), np.linspace(2, 100, 80)]
     strain = 0.01 * np.minimum(time, 1.0)
