@@ -28,8 +28,8 @@ from tfmat.tuning import Choice, Float, Search
 
 def get_config():
     config = default_config()  # the shear of a ply, hahn_tsai
-    config.data.num_curves = 2000
-    config.data.num_test = 200
+    config.data.num_curves = 1000
+    config.data.num_test = 100
     config.global_batch_size = 100
     config.train_for = "3epochs"
     return config

@@ -382,9 +382,9 @@ class _Left:
         return f"about {max(1, round(seconds / 60))} min left"
 
 
-def worker_command(folder: pathlib.Path, python: str = sys.executable) -> tuple[str, ...]:
-    """The command of one process."""
-    return (python, "-P", "-m", "tfmat.scaling.worker", str(folder / SPEC))
+def worker_command(folder: pathlib.Path, python: str | None = None) -> tuple[str, ...]:
+    """The command of one process, by default with this one's Python."""
+    return (python or sys.executable, "-P", "-m", "tfmat.scaling.worker", str(folder / SPEC))
 
 
 def local_command(launch: Launch) -> list[str]:
@@ -954,7 +954,7 @@ def job_of(launch: Launch, template: SlurmJob, site: Site) -> SlurmJob:
     return dataclasses.replace(
         template,
         name=f"scale-{launch.folder.name}"[:60],
-        command=worker_command(launch.folder, *([site.python] if site.python else [])),
+        command=worker_command(launch.folder, site.python),
         folder=launch.folder,
         ranks=launch.num_processes,
         nodes=launch.nodes,
