@@ -1371,6 +1371,10 @@ def to_measures_of_the_law(
       compressed: positive numbers are compression.
     """
     sign = -1.0 if compressed else 1.0
+    if raw.shear_strain == "tensor":
+        curve.steps.append(
+            "a shear strain's component (tensor) was not doubled: the law is not for shear"
+        )
     # The strain of another unit than it seems to be would be no finite stretch.
     engineering = (
         sign * np.expm1(sign * np.minimum(curve.strain, LARGEST_TRUE_STRAIN))

@@ -1847,6 +1847,9 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
                 time_assumed="time in s" if said.endswith("(assumed)") else "",
                 steps=(*curve.steps, said),
             )
+        elif not how.of_test and (options.time_column or options.time_unit):
+            unused = "the time has no part: the law is for one loading without it"
+            curve = dataclasses.replace(curve, steps=(*curve.steps, unused))
         found = conditions_of(table.notes, stem) | ({"specimen": label} if label else {})
         said_before = [f"{key}: {text}" for key, text in table.notes.items()]
         above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]

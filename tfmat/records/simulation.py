@@ -155,7 +155,9 @@ class CurveSettings(Laboratory):
         key = repr((file_digest(self.law), self.law, law.parameters, tests))
         if key in _tried:
             return
-        for finding in try_law(law, programmes, quick=True):
+        with np.errstate(all="ignore"):  # what is not finite is told in words
+            findings = try_law(law, programmes, quick=True)
+        for finding in findings:
             if not finding.passed:
                 raise InputError(
                     f"law {self.law} is wrong: {finding.check}: {finding.detail}; mend it, or narrow its ranges "

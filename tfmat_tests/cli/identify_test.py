@@ -208,6 +208,14 @@ def test_what_has_no_part_is_refused_or_said(curve, refused, tmp_path, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "20 given as area has no part: no column is a load" in said
     assert "50 given as gauge_length has no part: no column is a displacement" in said
+    strain = np.linspace(0.0, 0.05, 60)
+    stress = find_law("voce").stress(strain[None], np.array([[200e3, 300.0, 200.0, 20.0]]))[0]
+    table = pandas.DataFrame({"time [s]": strain, "strain [-]": strain, "stress [MPa]": stress})
+    table.to_csv(tmp_path / "tension.csv", index=False)
+    flags = ["--law=voce", "--time_column=time", "--shear_strain=tensor"]
+    assert main(["identify", str(tmp_path / "tension.csv"), *flags]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the time has no part" in said and "(tensor) was not doubled" in said
 
 
 def _own_python(program: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
