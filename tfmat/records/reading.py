@@ -951,6 +951,8 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
             nearness = [_nearness(table, i) for i in found]
             found = [i for i, near in zip(found, nearness, strict=True) if near == max(nearness)]
             found = _mean_of(table, found) or found
+        if len(found) > 1:
+            found = _same_numbers(table, found) or found
         if len(found) == 1 or (axis == "strain" and _are_opposite(table, found)):
             return found
         if found:
@@ -1025,6 +1027,31 @@ def _are_opposite(table: Table, found: list[int]) -> bool:
         return False
     first, second = (_words(table.header[i]) for i in found)
     return first ^ second in _SIDES and len(first) == len(second)
+
+
+# _ROUNDED: share of the largest value by which two columns of the same numbers differ, rounded in their units.
+_ROUNDED = 1e-3
+
+
+def _same_numbers(table: Table, found: list[int]) -> list[int]:
+    """The finest of several columns that hold the same numbers in units of their own; none where they do not."""
+    columns, digits = [], []
+    for i in found:
+        unit = find_unit(split_header(table.header[i])[1] or table.units[i] or "?")
+        cells = [row[i] if i < len(row) else "" for _, row in table.rows]
+        try:
+            mark = decimal_mark(cells)
+        except InputError:
+            return []
+        if unit is None or _quantity_of(table, i) != _quantity_of(table, found[0]):
+            return []
+        values = [np.nan if (v := number(cell, mark)) is None else v for cell in cells]
+        columns.append(unit.factor * np.array(values))
+        digits.append(sum(c.isdigit() for cell in cells for c in str(cell).strip("0.")))
+    within = _ROUNDED * np.nanmax(np.abs(columns[0])) if np.isfinite(columns[0]).any() else 0.0
+    if not all(np.allclose(columns[0], c, 0.0, within, equal_nan=True) for c in columns[1:]):
+        return []
+    return [found[int(np.argmax(digits))]]
 
 
 def _quantity_of(table: Table, index: int) -> str:

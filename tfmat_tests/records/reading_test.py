@@ -1212,6 +1212,22 @@ def test_a_column_without_a_name_is_found_by_its_unit(tmp_path, header, columns)
     assert read_one(path, area=1.0, gauge_length=1.0).columns == columns
 
 
+def test_one_strain_in_two_units_is_one_strain_and_the_finer_column_counts(tmp_path):
+    def path(share):
+        rows = [
+            f"{e:.4f};{100 * e * share:.6f};{s:.5f};{s / 6.894757:.5f}"
+            for e, s in zip(STRAIN, STRESS, strict=True)
+        ]
+        header = "Strain (mm/mm);Strain (%);Stress (MPa);Stress (ksi)"
+        return write(tmp_path, "\n".join([header, *rows]))
+
+    curve = read_one(path(1.0))
+    np.testing.assert_allclose(curve.strain, STRAIN, atol=1e-8)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-4, atol=1e-4)
+    with pytest.raises(InputError, match="several columns could be the strain"):
+        read_curves(path(1.01))
+
+
 @pytest.mark.parametrize(
     ("header", "axis"),
     [
