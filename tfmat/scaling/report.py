@@ -672,6 +672,8 @@ def _about_fits(analysis: Analysis) -> list[Finding]:
             f"{percent_text(GOAL)}; the worst is {percent_text(worst)} off."
         )
         found.append(Finding(level, text))
+    if analysis.misses_by is not None:
+        return found  # the others are of predictions
     model = forecast.model
     if model.inside.growth != "as measured":
         text = (

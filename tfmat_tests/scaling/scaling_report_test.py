@@ -181,6 +181,7 @@ def test_a_model_that_misses_what_was_measured_predicts_nothing():
             "is done soonest by",
             "workers keep it, as predicted",
             "Predicted",
+            "predictions beyond",
         ):
             assert (words in text) != misses, words
 
