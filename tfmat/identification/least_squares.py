@@ -933,15 +933,12 @@ def _effect(law: Law, tests: TestSet, labels: Array, step: float, is_shift: bool
 
     def of_test(history: History) -> Array:
         answer = law.label_stress(TestSet((history,)), labels)
+        taken = elastic_strain(history, answer)
         if history.strain is None:
-            return np.zeros_like(answer)
-        strain, taken = (
-            np.broadcast_to(history.strain, answer.shape),
-            elastic_strain(history, answer),
-        )
+            return np.ones_like(answer) if is_shift else taken
         largest = taken.max(axis=1, keepdims=True)
         by = step * (largest if is_shift else taken)
-        moved = dataclasses.replace(history, strain=strain - by)
+        moved = dataclasses.replace(history, strain=history.strain - by)
         change = law.label_stress(TestSet((moved,)), labels) - answer
         return np.asarray(change / (step * largest if is_shift else step))
 
@@ -994,17 +991,21 @@ def stress_by_strain(strain: Array, answer: Array, error: StrainError) -> Array:
 
 
 def elastic_strain(history: History, answer: Array) -> Array:
-    """The answer [curves, points] over the largest secant modulus of its test's first rise: [curves, points].
+    """The stress over the largest secant modulus of its test's first rise: [curves, points].
 
     Zero for a test that never rises, which has no such modulus.
+
+    Args:
+      answer: [curves, points], stress where the strain is driven, else strain.
     """
-    assert history.strain is not None
-    size = np.abs(history.strain)
+    driven = history.driven
+    strain, stress = (answer, driven) if history.strain is None else (driven, answer)
+    size = np.abs(driven)
     rising = np.logical_and.accumulate(np.diff(size, prepend=0.0, axis=1) >= 0.0, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        secants = np.where(rising & (size > 0.0), np.abs(answer) / size, 0.0)
+        secants = np.where(rising & (strain != 0.0), np.abs(stress / strain), 0.0)
     modulus = secants.max(axis=1, initial=0.0)
-    return answer / np.where(modulus > 0.0, modulus, np.inf)[:, None]
+    return stress / np.where(modulus > 0.0, modulus, np.inf)[:, None]
 
 
 def _singular(normal: Array) -> Flags:

@@ -1074,9 +1074,11 @@ class MeasuredErrors(Target):
         """The measured answer at labels [k, p + 1] but for noise, [k, points], the compliance moved by each step."""
         own, normal = labels[:, :-1], _normal(labels[:, -1])
         answer = self.law.label_stress(TestSet((history,)), own)
-        if history.strain is None or not self.nuisances:
+        if not self.nuisances:
             return [answer for _ in steps]
         taken = COMPLIANCE * elastic_strain(history, answer)
+        if history.strain is None:
+            return [answer + (normal + step)[:, None] * taken for step in steps]
         rows = history.changed(lambda array: np.broadcast_to(array, (len(own), *array.shape[1:])))
         found = []
         for step in steps:

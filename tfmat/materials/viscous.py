@@ -19,8 +19,9 @@ from tfmat.materials.numerics import in_steps, rows_in_block
 _LAST_STEP = 1e-7
 # The fraction of a step that each of two stages is implicit over: 1 - 1/√2 makes them of second order and L-stable.
 _STAGE = 1.0 - 0.5**0.5
-# A driven value is held where it moves by no more than this share of itself.
-_HELD = 1e-6
+# _HELD, _SLOW: a hold may move, by noise or drift, by no more than this share of itself, and of the overstress at which
+# a specimen would flow as fast. Implicit steps lose 6 MPa of some 50 that decay there.
+_HELD, _SLOW = 3e-3, 0.05
 
 
 class Specimens:
@@ -66,12 +67,14 @@ class Specimens:
     def move(self, increment: Array, duration: Array) -> None:
         """Takes the specimens on by a further `increment` of what is driven, in `duration` seconds."""
         driven = self._driven + increment
-        held = is_held(increment, driven)
+        held = is_held(self._columns, self._drives_strain, driven, increment, duration)
         in_two = ~held & self._is_loaded(driven, duration)
         if in_two.any():
             between = self._driven + _STAGE * (driven - self._driven)
             self._grow(between, np.where(in_two, _STAGE * duration, 0.0), held, 1.0 / _STAGE - 1.0)
-        self._grow(driven, np.where(in_two, _STAGE * duration, duration), held, 1.0)
+        # What little a hold moves comes half before the decay and half after it (Strang's splitting).
+        middle = np.where(held, self._driven + 0.5 * increment, driven)
+        self._grow(middle, np.where(in_two, _STAGE * duration, duration), held, 1.0)
         self._driven = driven
 
     @property
@@ -277,9 +280,16 @@ class Step:
     growth: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
 
 
-def is_held(increment: Array, driven: Array) -> NDArray[np.bool_]:
-    """Whether what is driven, to `driven` by `increment`, is held."""
-    return np.asarray(np.abs(increment) <= _HELD * np.abs(driven))
+def is_held(
+    columns: Array, drives_strain: bool, driven: Array, increment: Array, duration: Array
+) -> NDArray[np.bool_]:
+    """Whether what is driven, to `driven` by `increment` in `duration` seconds, is held but for noise or drift."""
+    modulus, drag, exponent = columns[0], columns[4], columns[5]
+    rise = np.abs(increment) * (modulus if drives_strain else 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steady = drag * (rise / (modulus * duration)) ** (1.0 / exponent)
+    moves_little = np.abs(increment) <= _HELD * np.abs(driven)
+    return np.asarray(moves_little & ((rise <= _SLOW * steady) | (rise == 0.0)))
 
 
 def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:
@@ -430,7 +440,8 @@ class _Block:
         self._durations = np.diff(time, axis=0, prepend=time[:1])
         self._shape = (len(driven), columns.shape[2])
         # Holds have an equation of their own, and are solved apart.
-        held = is_held(self._increments, driven).all(axis=1)
+        held = is_held(columns, self._strains, driven, self._increments, self._durations)
+        held = held.all(axis=1)
         self._groups = [group for group in (held, ~held) if group.any()]
 
     def solved(self, begun: _States | None) -> _States:
@@ -608,9 +619,9 @@ class Perzyna(HistoryLaw):
     Driven strain is answered by stress (relaxation, tension at a rate), driven stress by strain (creep). From point to
     point the plastic strain follows by two implicit stages of second order (R. Alexander, SIAM J. Numer. Anal. 14
     (1977) 1006-1021) while the specimen is loaded faster than it flows, else by an implicit Euler step; both are stable
-    at any length and exact in steady flow. While strain or stress are held, the overstress decays as its differential
-    equation does in closed form, with the step's mean hardening: the first point of a hold may come long after most of
-    the overstress is gone.
+    at any length and exact in steady flow. While strain or stress are held, but for noise and drift, the overstress
+    decays as its differential equation does in closed form, with the step's mean hardening: the first point of a hold
+    may come long after most of the overstress is gone.
     """
 
     name = "perzyna"

@@ -302,6 +302,33 @@ def test_treloar_uniaxial_alone_leaves_the_biaxial_answer_open(real_curves, law)
     assert "equibiaxial is open" in kinds(found)
 
 
+@pytest.mark.parametrize("kind", ["relaxation", "creep", "all"])
+def test_a_machine_that_gives_way_counts_in_every_kind_of_test(kind, tmp_path):
+    """A compliance of δ σ/E is a modulus of E / (1 + δ) whatever is driven: the modulus is known to 2 % at best."""
+    law = find_law("perzyna")
+    true = np.array([[200e3, 150.0, 120.0, 25.0, 220.0, 6.0]])
+    random = np.random.default_rng(0)
+    held = np.concatenate([np.linspace(0, 10, 21), 10 + np.geomspace(0.5, 86400, 40)])
+    strain, stress = (np.minimum(held / 10, 1) * size for size in (0.01, 250.0))
+    relaxed = law.respond(History(time=held[None], strain=strain[None]), true)[0]
+    crept = law.respond(History(time=held[None], stress=stress[None]), true)[0]
+    tests = {
+        "relaxation": (strain, relaxed + random.normal(0, 1.0, held.shape), held),
+        "creep": (crept + random.normal(0, 1e-5, held.shape), stress, held),
+    }
+    chosen = tests if kind == "all" else {kind: tests[kind]}
+    options = {"strain_measure": "true", "stress_measure": "true", "law": "perzyna"}
+    # 400 samples, worth some 300 draws: the standard error of their standard deviation is 4 %.
+    found = tfmat.identify(chosen, **options, samples=400 * (kind == "creep"))
+    if kind == "creep":
+        sampled = found.samples.values[:, 0]
+        assert sampled.std() == pytest.approx(0.02 * sampled.mean(), rel=0.2)
+    modulus = found.parameters["E"]
+    low, high = modulus.ci95
+    assert modulus.std >= 0.0199 * modulus.value
+    assert low <= 200e3 <= high and high - low >= 0.075 * modulus.value
+
+
 def test_tests_that_begin_at_their_held_value(tmp_path):
     """A relaxation and a creep test without their ramps: one Maxwell element of Prony's, closed forms."""
     time = np.geomspace(1.0, 1e5, 60)

@@ -85,6 +85,24 @@ def test_perzyna_is_its_equations_integrated(number, usual, largest):
     assert error.max() < largest * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("moved", ["noise", "drift"])
+def test_a_hold_that_is_not_quite_held_relaxes_as_its_equations(moved):
+    """Noise and drift of an extensometer leave the decay what it is; implicit steps would be 6 MPa off at its start."""
+    values = (200e3, 150.0, 120.0, 25.0, 220.0, 6.0)
+    ramp = np.linspace(0.0, 10.0, 401)
+    time = np.concatenate([ramp, 10.0 + np.geomspace(0.5, 86400.0, 40)])
+    held = time > 10.0
+    strain = 0.01 * np.minimum(time / 10.0, 1.0)
+    if moved == "noise":
+        strain[held] += np.random.default_rng(0).normal(0.0, 1e-6, held.sum())
+    else:
+        strain[held] += 5e-6 * np.log10(time[held] / 10.0)
+    history = History(strain=strain[None], time=time[None])
+    expected = _integrated(history, values)
+    error = np.abs(PERZYNA.respond(history, np.array([values]))[0] - expected)[held]
+    assert error.max() < 0.5
+
+
 def test_loading_is_of_second_order():
     values = (160e3, 80.0, 60.0, 40.0, 150.0, 4.0)
     errors = []
