@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from absl.flags import FlagValues
 
 from tfmat.cli.flags import (
+    TRUST,
     check_output_file,
     check_output_folder,
     command,
@@ -370,7 +371,7 @@ _NOISE = ("noise_mpa", "noise_relative")
 # Flags that copies of curves take; an import, a simulator, and a data set that is there already. All others decide
 # about simulated curves of a law.
 _COPIES = ("copies", "seed", "max_strain", *_NOISE, *_OBSERVATION)
-_IMPORT, _REPAIR = ("from", "law", "fix", *_COPIES), ("data_dir", "num_threads")
+_IMPORT, _REPAIR = ("from", "law", "fix", *_COPIES), ("data_dir", "num_threads", "trust")
 _ONLY_SIMULATOR = ("num_runs", "retry_failed", "num_workers", "worker", *LAUNCHER_FLAGS)
 _SIMULATOR = ("simulator", *_ONLY_SIMULATOR, *_COPIES)
 
@@ -391,6 +392,7 @@ _SIMULATOR = ("simulator", *_ONLY_SIMULATOR, *_COPIES)
         "output": (
             text("data_dir", "data", "folder that holds the data sets; or one data set, to check and repair it"),
             whole("num_threads", None, "threads (default: one for each processor); changes nothing in the data", 1),
+            TRUST,
         ),
         "records of several tests": (
             text("tests", None, "NAME,NAME: tests of a record, see `tfmat laws --tests` (default: the law's)"),

@@ -61,3 +61,24 @@ def test_a_stored_law_runs_only_after_its_user_has_named_it(tmp_path, monkeypatc
         CurveSettings.from_json(settings)
     find_law(settings["law"])  # named by its user
     assert CurveSettings.from_json(settings).law == settings["law"]
+
+
+def test_a_data_set_is_repaired_with_a_law_that_its_user_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "law.py").write_text(LINEAR)
+    assert main(["generate", "--law=law.py:Linear", "--num_curves=40", "--num_test=0"]) == 0
+    (folder,) = (tmp_path / "data").glob("linear-*")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    monkeypatch.setattr(registry, "_named", {})
+    again = ["generate", f"--data_dir={folder}"]
+    assert main(again) == 2
+    assert "add --trust=law.py\n" in capsys.readouterr().err
+    assert main([*again, "--trust=law.py"]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(again) == 2
+    assert (
+        "is checked and repaired from the folder in which law.py:Linear is"
+        in capsys.readouterr().err
+    )
