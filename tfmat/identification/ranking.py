@@ -167,7 +167,8 @@ def kind_of_curve(raw: RawCurve, cleaning: CleaningOptions | None = None) -> Kin
     if compressed:
         strain, stress = -strain, -stress
     raw = dataclasses.replace(raw, strain=strain, stress_mpa=stress)
-    shear = raw.is_shear or raw.shear_strain is not None
+    # `epsilon` without indices may be any strain.
+    shear = raw.is_shear or raw.shear_strain in ("engineering", "tensor")
     if not len(stress) or stress.max() <= 0:
         return TENSION
     if raw.time is not None and _is_held(raw.time[known], strain, stress):

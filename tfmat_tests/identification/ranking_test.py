@@ -52,6 +52,18 @@ def test_kind_of_tests_is_found_by_their_names_and_by_their_points(law, tmp_path
         assert all(law in kind(file).laws for file in folder.glob("[0-9]*.csv"))
 
 
+@pytest.mark.parametrize(
+    ("names", "law"),
+    [("Epsilon [-],Sigma [MPa]", "voce"), ("eps12 [-],Sigma [MPa]", "hahn_tsai")],
+)
+def test_an_epsilon_without_indices_is_no_shear(names, law, steel, tmp_path):
+    with open(steel[0], encoding="utf-8") as file:
+        _, rows = file.read().split("\n", 1)
+    path = tmp_path / "epsilon.csv"
+    path.write_text(f"{names}\n{rows}")
+    assert law in kind(path).laws
+
+
 def test_compression_of_concrete_is_told_by_its_signs(tmp_path):
     """Eurocode 2's parabola for C30 (EN 1992-1-1, 3.1.7), beside a steel that is pressed."""
     strain = np.linspace(1e-5, 2e-3, 50)
