@@ -105,7 +105,7 @@ def trust(file_name: str) -> None:
 def stored_spec(
     spec: str, digest: str | None, what: str, folder: str | os.PathLike | None = None
 ) -> str:
-    """What a stored run or data set names, with the place where its file is now.
+    """The law or test that a stored run or data set names, with the place where its file is now.
 
     The file is looked for in the current folder, among those that the user named in this process, and from `folder`
     upwards.
