@@ -75,6 +75,21 @@ def without_an_answer(backend, folder, last):
     backend._own.average = late_answer
 
 
+def each_begins(backend):
+    """Has each worker take a part before any computes its first: on a busy machine one could else take all of them."""
+    next_part, began = backend._next_part, False
+
+    def next_of_all():
+        nonlocal began
+        part = next_part()
+        if not began:
+            began = True
+            backend.collectives.barrier()
+        return part
+
+    backend._next_part = next_of_all
+
+
 def asks_ahead(backend, calls, taken):
     """Has each worker ask for three parts more than it computes; `taken` receives (call, part) of those it computes."""
     next_part, call = backend._next_part, 0
@@ -152,7 +167,9 @@ def main(folder):
                     without_an_answer(backend, folder, 5 * backend.world_size)
                 elif name == "ahead":
                     asks_ahead(backend, calls, exchanges)
-                elif name != "free":
+                elif name == "free":
+                    each_begins(backend)
+                else:
                     in_turns(backend, calls, exchanges)
                 sums = [backend.train(*block) for block in source.blocks(spans(source, calls))]
                 backend.check_replicas(sum(calls))
