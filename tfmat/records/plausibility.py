@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import re
 
 import numpy as np
 
@@ -165,10 +166,26 @@ def _check_rubber(curve: MeasuredTest, raw: RawCurve) -> str:
     return f"{text}; {advice}"
 
 
+# _ALONG_THE_LOAD: words of a stress that is no shear stress.
+_ALONG_THE_LOAD = re.compile(
+    r"(?<![a-z])(axial|longitudinal|tensile|tension)|zugspannung", re.IGNORECASE
+)
+
+
 def _check_kind(
     curve: MeasuredTest, raw: RawCurve, measured: _Measured, expectation: Expectation
 ) -> str:
     """A tension test under a law of shear, or the other way round, where its columns or modulus say so."""
+    if expectation is SHEAR and not raw.is_shear and _ALONG_THE_LOAD.search(raw.columns[1]):
+        text = f"column '{raw.columns[1]}' is along the load, and the law is for shear"
+        advice = (
+            "of a laminate of ±45° under tension (ASTM D3518) the shear stress is half of it, and the shear strain the "
+            "axial less the transverse strain: add these columns"
+        )
+        curve.warnings.append(
+            Caveat("a law of shear for a tension test", text, advice, blocks=True)
+        )
+        return f"{text}; {advice}"
     if expectation is METAL and raw.is_shear:
         text = "its columns are a shear strain and stress, and the law is for tension"
         other = SHEAR

@@ -176,6 +176,18 @@ def test_the_law_must_be_for_the_test():
         assert "hahn_tsai" not in caveat.advice
 
 
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("Axial stress", True), ("Tensile stress", True), ("Stress", False)]
+)
+def test_the_axial_stress_of_a_laminate_is_no_shear_stress(name, blocks):
+    """A tension test of ±45° (ASTM D3518): the stress is twice the shear stress."""
+    strain = np.linspace(0, 0.02, 200)
+    stress = 80 * np.tanh(5000 * strain / 80)
+    raw = RawCurve("a", strain, stress, columns=("Axial strain", name))
+    found = [c for c in clean(raw, TARGETS["hahn_tsai"]).warnings if c.blocks]
+    assert ["half of it" in c.advice for c in found] == [True] * blocks
+
+
 @pytest.mark.parametrize("law", METAL_LAWS)
 def test_a_polymer_or_laminate_is_no_metal_and_a_metal_in_percent_is_one(law):
     strain = np.linspace(0, 0.2, 200)
