@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 
 import pytest
 
@@ -97,7 +98,7 @@ class Supervised:
         *arguments: str,
         python: str | None = None,
         held: bool = False,
-        **environment: str,
+        environment: Mapping[str, str] | None = None,
     ):
         need_mpirun()
         self.folder, self.run = folder, folder / "run"
@@ -111,7 +112,7 @@ class Supervised:
             self.process = subprocess.Popen(
                 [python or forked_python(), "-m", "tfmat", *RUN, f"--config={config}", *arguments,
                  f"--workdir={self.run}", f"--data_dir={folder.parent / 'data'}"],
-                stdout=subprocess.DEVNULL, stderr=err, env={**rank_environment(), **environment},
+                stdout=subprocess.DEVNULL, stderr=err, env={**rank_environment(), **(environment or {})},
             )  # fmt: skip
 
     def let_go(self) -> None:
@@ -209,7 +210,9 @@ def test_a_host_that_is_lost_and_comes_back(folder: pathlib.Path, undisturbed: S
     environment = make_agent(folder / "agent", AGENT)
     down = folder / "agent" / "otherhost-is-down"
     hosts = "--hosts=localhost:1,otherhost:1"
-    run = Supervised(folder / "hosts", hosts, "--probe_every=1s", held=True, **environment)
+    run = Supervised(
+        folder / "hosts", hosts, "--probe_every=1s", held=True, environment=environment
+    )
     run.wait_for(run.has_saved)
     down.touch()
     rank = run.ranks()[1]
@@ -315,7 +318,9 @@ def test_ctrl_c_does_not_wait_for_a_silent_host(folder: pathlib.Path) -> None:
     environment = make_agent(folder / "agent_of_silent", AGENT)
     # Ranks that are no forks, which would go on while the processes that stand for them are silent.
     hosts = "--hosts=localhost:1,otherhost:1"
-    run = Supervised(folder / "silent", hosts, python=sys.executable, held=True, **environment)
+    run = Supervised(
+        folder / "silent", hosts, python=sys.executable, held=True, environment=environment
+    )
     run.wait_for(run.has_saved)
     rank = run.ranks()[1]
     daemon = int(pathlib.Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
@@ -335,7 +340,7 @@ def test_a_host_that_falls_silent_before_the_ranks_start(folder: pathlib.Path) -
         "--hosts=localhost:1,otherhost:1",
         "--probe_every=1s",
         "--config.train_for=40steps",
-        **environment,
+        environment=environment,
     )
     assert run.wait() == 0, run.said()
     (incident,) = run.history()["incidents"]
