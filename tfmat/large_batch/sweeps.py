@@ -229,7 +229,8 @@ class SweepRow(Struct, kw_only=True):
     Attributes:
       kind: `epochs` or `time`: what runs of that kind have in common.
       loss, val_loss: of the last epoch, the latter over all validation curves.
-      training_seconds, seconds_an_epoch, curves_per_second: without validation.
+      training_seconds, seconds_an_epoch, curves_per_second: without validation; the last two without calls of the graph
+        that compile it, and NaN where a run had no others.
     """
 
     batch: int
@@ -311,7 +312,9 @@ def read_row(path: pathlib.Path, batch: int, kind: str) -> SweepRow:
     row = SweepRow(batch=batch, kind=kind, state=state_of(path), workdir=str(path))
     if not lines:
         return row
-    last, rate = lines[-1], float(np.median([line["curves_per_second"] for line in lines]))
+    # A run of one call of the graph has compiled all the time: what it did a second says nothing of the batch.
+    timed = [line["curves_per_second"] for line in lines if line["use"]["graph_seconds"] > 0]
+    last, rate = lines[-1], float(np.median(timed)) if timed else math.nan
     record = read_json(path / "status.json").get("last_record", last)
     return structs.replace(
         row,

@@ -440,8 +440,8 @@ class _Block:
         self._durations = np.diff(time, axis=0, prepend=time[:1])
         self._shape = (len(driven), columns.shape[2])
         # Holds have an equation of their own, and are solved apart.
-        held = is_held(columns, self._strains, driven, self._increments, self._durations)
-        held = held.all(axis=1)
+        of_each = is_held(columns, self._strains, driven, self._increments, self._durations)
+        held = np.asarray(of_each.all(axis=1))
         self._groups = [group for group in (held, ~held) if group.any()]
 
     def solved(self, begun: _States | None) -> _States:
