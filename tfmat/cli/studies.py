@@ -254,8 +254,7 @@ def batch_sweep(flag_values: FlagValues, arguments: list[str]) -> int:
         epochs=flag_values.epochs,
         equal_time=flag_values.equal_time,
     )
-    shown = table.drop(columns="workdir")
-    print(shown.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-"))
+    print(_shown(table.drop(columns="workdir")))
     print(pathlib.Path(workdir) / "batch_sweep.png")
     return 0
 
@@ -603,7 +602,11 @@ def _measure_landscapes(
 
 
 def _shown(table: Any) -> str:
-    return str(table.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-"))
+    return str(table.to_string(index=False, float_format=_in_four_digits, na_rep="-"))
+
+
+def _in_four_digits(value: float) -> str:
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
 class _Progress:
