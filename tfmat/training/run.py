@@ -579,7 +579,11 @@ class Run:
             model.optimizer = None  # or Keras would look for its slots in the file
             model.load_weights(self._folder.path / "final.keras")
         self._collectives.broadcast_variables(v.value for v in model.variables)
-        self._progress.show(f"the run in {workdir} is done: {status['reason']}")
+        late = RunFolder.too_late(saved, self._config)
+        more = f"; {late} changes nothing any more, give another --workdir to train with it"
+        self._progress.show(
+            f"the run in {workdir} is done: {status['reason']}{more if late else ''}"
+        )
         return RunResult(
             status["reason"],
             status["step"],

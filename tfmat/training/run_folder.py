@@ -170,6 +170,13 @@ class RunFolder:
             )
         return saved
 
+    @staticmethod
+    def too_late(saved: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+        """The first setting that a run which has ended would go on with, and did not have, as KEY=VALUE; or empty."""
+        before, now = (flatten(as_json(content)) for content in (saved, config))
+        keys = (_CHANGEABLE - {"data_dir"}) & before.keys() & now.keys()
+        return next((f"{key}={now[key]}" for key in sorted(keys) if now[key] != before[key]), "")
+
     def start(self, config: Mapping[str, Any], sidecar: Mapping[str, Any] | None = None) -> None:
         """Writes model.json, where there is a sidecar, and then config.json: where this is, that is too."""
         if sidecar is not None:

@@ -86,7 +86,10 @@ def test_own_labelled_curves_of_no_law(programs: ForkServer, tmp_path: pathlib.P
     assert abs(answer["parameters"]["K"]["value"] - 500) < 150
     # The same again goes on with nothing to do.
     ended = _succeed(programs, tmp_path, "train", *SHORT, data)
-    assert "is done: all" in ended.err
+    assert "is done: all" in ended.err and "changes nothing" not in ended.err
+    # Nor does a setting of the steps that are over, which could be taken for tried.
+    ended = _succeed(programs, tmp_path, "train", *SHORT, data, "--config.offload=slots")
+    assert "offload=slots changes nothing any more, give another --workdir" in ended.err
 
 
 def test_the_guide_to_labelled_curves(
