@@ -137,7 +137,11 @@ def test_a_wrong_deck_is_told_in_one_line(cube, capsys, name, old, new, message)
             '["sh", "-c", "echo a; echo singular >&2; echo node 7 >&2; echo b; exit 1"]',
             "exit status 1; its output says: b / singular / node 7",
         ),
-        ("time_limit = 20", "time_limit = 1e-6", "not finished after 1e-06 s; raise time_limit"),
+        (
+            '["sh", "solve.sh"]\ntemplates = ["bar.in"]\nfiles = ["solve.sh"]\nfinished = "all done"\ntime_limit = 20',
+            '["sleep", "60"]\ntemplates = ["bar.in"]\nfiles = ["solve.sh"]\nfinished = "all done"\ntime_limit = 0.1',
+            "not finished after 0.1 s; raise time_limit",
+        ),
         ("finished", 'material = "voce"\nfinished', "law voce has E, which is neither drawn nor"),
         ("finished", 'material = "voice"\nfinished', "'voice'; did you mean 'voce'"),
         ("noise_of_maximum = [1e-3, 5e-3]", "", "where a laboratory adds nothing; give its noise"),

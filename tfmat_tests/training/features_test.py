@@ -19,7 +19,7 @@ def read_table():
     """Row -> column -> cell, read from the page."""
     lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    head = next(i for i, line in enumerate(cells) if "`hvd.fit`" in line)
+    head = next(i for i, line in enumerate(cells) if "Keras's `fit`" in line)
     table = {}
     for name, *row in cells[head + 2 :]:
         if len(row) != len(COLUMNS):
