@@ -56,6 +56,7 @@ def test_the_time_limit_itself(trial_slurm, tmp_path):
         tmp_path, time_limit="1"
     )  # SLURM's least; it may send the signal up to a minute early
     job_id = trial_slurm.submit(job)
+    wait_for(lambda: "SIGUSR1 saved" in said(job))  # a job waits before it starts, too
     trial_slurm.start_again(job_id)
     assert trial_slurm.wait_for_end(job_id) == "COMPLETED"
     assert said(job) == [ALONE, "SIGUSR1 saved", ALONE, "done"]
