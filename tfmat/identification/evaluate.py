@@ -471,8 +471,11 @@ def cached_bayes_risk(
     for name in _ARRAYS:
         values = getattr(found, name)
         content[name] = None if values is None else values.tolist()
-    with contextlib.suppress(InputError):
-        write_json(file, content)
+    path = pathlib.Path(file)
+    with contextlib.suppress(InputError, OSError):
+        for stale in path.parent.glob(f".{path.name}.*.tmp"):  # of a killed writer
+            stale.unlink(missing_ok=True)
+        write_json(path, content)
     return found
 
 

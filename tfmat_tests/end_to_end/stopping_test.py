@@ -60,7 +60,8 @@ def test_killed_at_every_stage(
     kill_at(".step-*.tmp", 4)  # while the second one is
     kill_at(".unfinished.model.keras", 2)  # behind it, while the best model is saved
     kill_at(".unfinished.final.keras", 2)  # while the last one is
-    kill_at(".evaluation.json.*.tmp", 2)  # while it evaluates
+    kill_at(".bayes_risk.json.*.tmp", 2)  # while it evaluates, beside the data
+    kill_at(".evaluation.json.*.tmp", 2)  # and in the run
     assert status(run)["resumed_from_steps"] == [0, 11, 22, TOTAL_STEPS]
     before = listing(run)
     ended = _finish(programs, tmp_path)
