@@ -72,7 +72,7 @@ class Specimens:
         if in_two.any():
             between = self._driven + _STAGE * (driven - self._driven)
             self._grow(between, np.where(in_two, _STAGE * duration, 0.0), held, 1.0 / _STAGE - 1.0)
-        # What little a hold moves comes half before the decay and half after it (Strang's splitting).
+        # The little that a hold moves comes half before the decay and half after it (Strang's splitting).
         middle = np.where(held, self._driven + 0.5 * increment, driven)
         self._grow(middle, np.where(in_two, _STAGE * duration, duration), held, 1.0)
         self._driven = driven
@@ -284,12 +284,15 @@ def is_held(
     columns: Array, drives_strain: bool, driven: Array, increment: Array, duration: Array
 ) -> NDArray[np.bool_]:
     """Whether what is driven, to `driven` by `increment` in `duration` seconds, is held but for noise or drift."""
+    held = increment == 0.0
+    moves_little = ~held & (np.abs(increment) <= _HELD * np.abs(driven))
+    if not moves_little.any():
+        return np.asarray(held)
     modulus, drag, exponent = columns[0], columns[4], columns[5]
     rise = np.abs(increment) * (modulus if drives_strain else 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         steady = drag * (rise / (modulus * duration)) ** (1.0 / exponent)
-    moves_little = np.abs(increment) <= _HELD * np.abs(driven)
-    return np.asarray(moves_little & ((rise <= _SLOW * steady) | (rise == 0.0)))
+    return np.asarray(held | (moves_little & (rise <= _SLOW * steady)))
 
 
 def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:
@@ -620,8 +623,8 @@ class Perzyna(HistoryLaw):
     point the plastic strain follows by two implicit stages of second order (R. Alexander, SIAM J. Numer. Anal. 14
     (1977) 1006-1021) while the specimen is loaded faster than it flows, else by an implicit Euler step; both are stable
     at any length and exact in steady flow. While strain or stress are held, but for noise and drift, the overstress
-    decays as its differential equation does in closed form, with the step's mean hardening: the first point of a hold
-    may come long after most of the overstress is gone.
+    decays as its differential equation does in closed form, with the step's mean hardening. So the first point of a
+    hold may come long after most of the overstress is gone.
     """
 
     name = "perzyna"

@@ -265,14 +265,14 @@ def metal(generator, *, coarse=False, strain_noise=0.0, relative=0.0):
 def test_95_percent_intervals_hold_the_truth_of_curves_that_are_unlike_a_plain_fit(kind, tight):
     """Few elastic points; noise of the strain; noise that grows with the stress. Widths are shares of the values."""
     law, held, widths = find_law("voce"), [], []
-    for seed in range(12):
+    for seed in range(24):
         strain, stress, truth = metal(np.random.default_rng(seed), **kind)
         found = best_fit(law, strain, stress)
         low, high = found.interval.T
         held.append((low <= truth) & (truth <= high))
         widths.append((high - low) / truth)
-    # A right interval misses 3 or more of 12 once in 50 trials.
-    assert (np.sum(held, axis=0) >= 10).all()
+    # A right interval misses 5 or more of 24 once in 170 trials.
+    assert (np.sum(held, axis=0) >= 20).all()
     names = [parameter.name for parameter in law.identified]
     for name, most in tight.items():
         assert np.median(widths, axis=0)[names.index(name)] < most
