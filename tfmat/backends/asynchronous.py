@@ -5,7 +5,6 @@ import concurrent.futures
 import dataclasses
 import itertools
 import math
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from tfmat.backends.base import StarCollectives
 from tfmat.backends.exchange import Exchange, flatten, reduce_flat, unflatten
 from tfmat.backends.layouts import slot_owners
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.step import Batch, Step, assign_all, check_whole_batch, compiled, row_spec
+from tfmat.backends.step import Block, Step, assign_all, check_whole_batch, compiled, row_spec
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.runtime import START_TIMEOUT, seconds_setting
 from tfmat.launch.watchdog import (
@@ -31,6 +30,8 @@ from tfmat.launch.watchdog import (
     connect,
     listen,
     name_ranks,
+    pack,
+    unpack,
 )
 from tfmat.optimizers.functional import copy_of
 
@@ -143,10 +144,8 @@ class ServedCollectives(StarCollectives):
 # arXiv:1604.00981).
 
 
-# Kind of request, version, examples of the gradient, examples of its batch; an array may follow in the same value.
-_REQUEST, _ANSWER = struct.Struct("<c7xqdd"), struct.Struct("<q")
-_FETCH, _PUSH, _TICKET, _SLOTS, _AVERAGE = b"f", b"p", b"t", b"s", b"a"
-_NOTHING = np.zeros(0)  # no array
+# Methods of a shard that other ranks may call.
+_CALLED = frozenset({"fetch", "push", "ticket", "slots", "average"})
 
 
 class Figures(NamedTuple):
@@ -181,7 +180,6 @@ class Shard:
     ):
         self._optimizer = copy_of(optimizer)
         self._optimizer.build(list(weights))
-        self.dtype = weights[0].value.dtype.as_numpy_dtype
         self._shapes = [tuple(weight.shape) for weight in weights]
         self._quorum, self._scaling = quorum, scaling
         self._condition = threading.Condition()
@@ -267,32 +265,19 @@ class Shard:
 
 
 class RemoteShard:
-    """A shard of another rank, with the same methods; arrays travel as their bytes.
-
-    Args:
-      link: to the rank that serves it.
-      dtype: of the weights.
-      num_values: of the weights.
-      slots: shapes and types of the optimizer's variables for them.
+    """A shard of another rank, with the same methods, behind the link to that rank.
 
     Attributes:
       sent: bytes of gradients since somebody set it to 0.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        dtype: Any,
-        num_values: int,
-        slots: Sequence[tuple[tuple[int, ...], Any]],
-    ):
-        self._link, self._dtype, self._num_values = link, dtype, num_values
-        self._slot_specs, self.sent = slots, 0
+    def __init__(self, link: Link):
+        self._link, self.sent = link, 0
 
     def fetch(self, at_least: int) -> tuple[int, np.ndarray]:
-        self._ask(_FETCH, at_least)
-        (version,) = _ANSWER.unpack(self._link.receive_bytes())
-        return version, self._receive((self._num_values,), self._dtype)
+        self._ask("fetch", at_least)
+        version, flat = self._answer()
+        return version, flat
 
     def ticket(self) -> int:
         self.ask_for_ticket()
@@ -300,50 +285,38 @@ class RemoteShard:
 
     def ask_for_ticket(self) -> None:
         """Asks for one that `asked_ticket` returns, in the order of the questions; nothing else is asked in between."""
-        self._ask(_TICKET)
+        self._ask("ticket")
 
     def asked_ticket(self) -> int:
         """The answer to the first question for a ticket that has none yet."""
-        return int(_ANSWER.unpack(self._link.receive_bytes())[0])
+        return int(self._answer())
 
     def slots(self) -> list[np.ndarray]:
-        self._ask(_SLOTS)
-        return [self._receive(shape, dtype) for shape, dtype in self._slot_specs]
+        self._ask("slots")
+        return list(self._answer())
 
     def push(self, version: int, examples: float, total: float, gradient: np.ndarray) -> None:
         """See Shard.push; does not wait for the update."""
-        self._ask(_PUSH, version, examples, total, gradient)
+        self._ask("push", version, examples, total, gradient)
 
     def average(self, weights: np.ndarray) -> np.ndarray:
-        """See `tfmat.backends.asynchronous.Peer.average`."""
-        self._ask(_AVERAGE, array=weights)
-        return self._receive((self._num_values,), self._dtype)
+        """See Peer.average."""
+        self._ask("average", weights)
+        found: np.ndarray = self._answer()
+        return found
 
-    def _ask(
-        self,
-        kind: bytes,
-        version: int = 0,
-        examples: float = 0.0,
-        total: float = 0.0,
-        array: np.ndarray = _NOTHING,
-    ) -> None:
-        request = _REQUEST.pack(kind, version, examples, total)
-        self._link.send_bytes(request, array.data.cast("B"))
-        self.sent += array.nbytes
+    def _ask(self, method: str, *arguments: Any) -> None:
+        self._link.send_bytes(*pack((method, *arguments)))
+        self.sent += sum(each.nbytes for each in arguments if isinstance(each, np.ndarray))
 
-    def _receive(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        return np.frombuffer(self._link.receive_bytes(), dtype).reshape(shape)
+    def _answer(self) -> Any:
+        return unpack(self._link.receive_bytes())
 
 
 class Served:
     """Answers the other ranks, each from a thread of its own, from now until they leave.
 
-    Args:
-      star: that is told of a message which no rank sent.
-      asked: rank -> the link on which it asks.
-
-    Attributes:
-      shard: that is served; set before anybody asks.
+    The shard that is served is set before anybody asks; the star is told of a message which no rank sent.
     """
 
     shard: Any
@@ -357,39 +330,19 @@ class Served:
     def _serve(self, link: Link) -> None:
         try:
             while True:
-                data = link.receive_bytes()
-                self._answer(link, memoryview(data)[_REQUEST.size :], *_REQUEST.unpack_from(data))
+                method, *arguments = unpack(link.receive_bytes())
+                assert method in _CALLED, method
+                answer = getattr(self.shard, method)(*arguments)
+                if method == "push":
+                    continue
+                head, *arrays = pack(answer)
+                link.send_bytes(head, *arrays)
+                if method != "slots":  # once a call
+                    self.shard.sent += sum(map(len, arrays))
         except ForgedMessageError as error:
             self._star.fail(error)
         except (OSError, EOFError):
             pass  # the other side has left
-
-    def _answer(
-        self,
-        link: Link,
-        content: memoryview,
-        kind: bytes,
-        version: int,
-        examples: float,
-        total: float,
-    ) -> None:
-        shard = self.shard
-        if kind == _PUSH:
-            shard.push(version, examples, total, np.frombuffer(content, shard.dtype))
-        elif kind == _TICKET:
-            link.send_bytes(_ANSWER.pack(shard.ticket()))
-        elif kind == _FETCH:
-            version, flat = shard.fetch(version)
-            link.send_bytes(_ANSWER.pack(version))
-            link.send_bytes(flat.data.cast("B"))
-            shard.sent += flat.nbytes
-        elif kind == _AVERAGE:
-            mine = shard.average(np.frombuffer(content, shard.dtype))
-            link.send_bytes(mine.data.cast("B"))
-            shard.sent += mine.nbytes
-        else:
-            for slot in shard.slots():
-                link.send_bytes(slot.tobytes())
 
 
 def connect_all(star: Star) -> tuple[dict[int, Link], dict[int, Link]]:
@@ -475,7 +428,6 @@ class AsynchronousBackend(SingleBackend):
         weights = model.trainable_variables
         self._parts = divide([int(np.prod(w.shape)) for w in weights], self.world_size)
         owners = slot_owners(optimizer, [weight.shape for weight in weights], same_shape=False)
-        slots = self._variables.slots
         self._slots_of = [
             [i for i, owner in enumerate(owners) if owner is None or owner in part]
             for part in self._parts
@@ -489,11 +441,7 @@ class AsynchronousBackend(SingleBackend):
                 self._own = Shard(optimizer, mine, options.quorum, options.staleness_scaling)
                 self._shards.append(self._own)
                 continue
-            specs = [
-                (tuple(slots[i].shape), slots[i].dtype.as_numpy_dtype) for i in self._slots_of[rank]
-            ]
-            count = sum(int(np.prod(weights[i].shape)) for i in part)
-            self._shards.append(RemoteShard(self._asking[rank], self._dtype, count, specs))
+            self._shards.append(RemoteShard(self._asking[rank]))
         if self._own:
             self._served.shard = self._own
 
@@ -561,13 +509,9 @@ class AsynchronousBackend(SingleBackend):
                 return sums, seen
             at_least = step if self.options.quorum else 0
             fetched += [shard.fetch(at_least) for shard in self._shards[len(fetched) :]]
-            *flats, found = gradients(
-                data,
-                indices[step],
-                weights[step],
-                num_examples[step],
-                [flat for _, flat in fetched],
-            )
+            one = slice(step, step + 1)
+            block = Block(data, indices[one], weights[one], num_examples[one])
+            *flats, found = gradients(block, [flat for _, flat in fetched])
             examples = float(weights[step].sum())
             for shard, (version, _), flat in zip(self._shards, fetched, flats, strict=True):
                 version = step if self.options.quorum else version
@@ -578,25 +522,17 @@ class AsynchronousBackend(SingleBackend):
         key = "gradients", width, str(tf.nest.map_structure(row_spec, data))
         if key not in self._functions:
             flats = [tf.TensorSpec([None], self._dtype) for _ in self._parts]
-            self._functions[key] = compiled(self._gradients, data, [width], flats)
+            self._functions[key] = compiled(self._gradients, data, [1, width], flats)
         return self._functions[key]
 
-    def _gradients(
-        self, data: Any, rows: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor, flats: Any
-    ) -> list[tf.Tensor]:
+    def _gradients(self, block: Block, flats: Any) -> list[tf.Tensor]:
         """The flat gradient of each shard, and the sums."""
         values: list[Any] = list(self._variables.weights)
         for part, flat in zip(self._parts, flats, strict=True):
             shapes = [tuple(values[i].shape) for i in part]
             for i, value in zip(part, unflatten(flat, shapes), strict=True):
                 values[i] = value
-        width = rows.shape[0]
-        count = self._num_pieces(width)
-        cuts = [(width * i // count, width * (i + 1) // count) for i in range(count)]
-        pieces = [
-            Batch.gather(data, rows[start:stop], weights[start:stop], num_examples)
-            for start, stop in cuts
-        ]
+        pieces = self._pieces(block, 0)
         state = self._read()._replace(weights=values)
         gradients, sums, non_trainable = self._step.gradients(state, pieces)
         assign_all(self._variables.non_trainable, non_trainable)
@@ -692,12 +628,7 @@ class Averagings(NamedTuple):
 
 
 class Peer(Shard):
-    """The weights of a worker, with its slots; any thread may call it. Its version counts averagings.
-
-    Args:
-      optimizer: functional; an equal one is built for these weights.
-      weights: variables of the model, all of one type.
-    """
+    """The weights of a worker, all of one type, with its slots. Its version counts averagings."""
 
     def __init__(
         self, optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variable]
@@ -771,12 +702,10 @@ class AveragingBackend(AsynchronousBackend):
 
     def _make_shards(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         weights = model.trainable_variables
-        sizes = [int(np.prod(weight.shape)) for weight in weights]
         self._parts = [list(range(len(weights)))]
         self._own = self._served.shard = Peer(optimizer, weights)
         self._peers: dict[int, Any] = {
-            rank: RemoteShard(link, self._dtype, sum(sizes), [])
-            for rank, link in self._asking.items()
+            rank: RemoteShard(link) for rank, link in self._asking.items()
         }
         # Nobody averages with rank 0, which asks by itself, so that its answers are all numbers of parts.
         self._parts_ahead = PartsAhead(self._peers[0]) if self.rank else None
@@ -847,16 +776,17 @@ class AveragingBackend(AsynchronousBackend):
             if step >= num_steps:
                 break
             mine = weights[step, part]
-            examples = np.float32(mine.sum())
+            examples = mine.sum(keepdims=True)
             if not examples:
                 continue  # the last batch of an epoch may have too few for all parts
             version, flat = own.fetch(0)
-            gradient, found = gradients(data, rows[step, part], mine, examples, [flat])
+            block = Block(data, rows[step, part][None], mine[None], examples)
+            gradient, found = gradients(block, [flat])
             own.step(step, version, gradient)
             if count % self.options.local_steps == 0:
                 self._begin_averaging()
             sums[step] += found.numpy()
-            seen[step] += examples
+            seen[step] += examples[0]
         if self._parts_ahead:
             self._parts_ahead.end()
         return sums, seen

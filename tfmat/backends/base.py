@@ -46,13 +46,7 @@ class Messages(Protocol):
     """Messages between ranks; those from one to another are received in the order in which they were sent."""
 
     def send(self, tensor: Any, to: int, *, one_at_a_time: bool = False) -> Any:
-        """An operation that sends a tensor of any shape and type, and waits for nobody.
-
-        Args:
-          tensor: to send.
-          to: rank that calls `receive`.
-          one_at_a_time: wait until what was sent before has left.
-        """
+        """Sends a tensor of any shape and type, and waits for nobody; `one_at_a_time`: for what was sent before."""
 
     def receive(self, shape: Any, dtype: Any, source: int) -> Any:
         """The next tensor that `source` sends to this rank, of that shape (a tensor) and type."""
@@ -179,9 +173,7 @@ class Collectives:
     def begin_graph(self, name: str, stamp: Callable[[Any], Any] | None = None) -> None:
         """Begins the tracing of a graph with sums in it, which has the same name on every rank.
 
-        Args:
-          name: of the graph.
-          stamp: has each exchange in it note its times.
+        `stamp` has each exchange in it note its times.
         """
         self.bytes, self._stamp = 0.0, stamp
 
@@ -293,14 +285,11 @@ class Collectives:
 def in_buckets(
     reduce: Callable[[list[Any]], list[Any]], most_bytes: float | None
 ) -> Callable[[list[Any]], list[Any]]:
-    """`reduce` in several collectives, each of which begins as soon as its tensors are there.
+    """`reduce` in several collectives of at most so many bytes, each of which begins as soon as its tensors are there.
 
     A backward pass gives the last layers' gradients first, so buckets are filled from the end of the list. Their sums
-    are under way while the rest is computed (Li et al. 2020, PyTorch Distributed, arXiv:2006.15704, section 3.2.3).
-
-    Args:
-      reduce: tensors of one worker -> their sums over the workers.
-      most_bytes: in a bucket; a larger tensor has one to itself. None: all tensors in one.
+    are under way while the rest is computed (Li et al. 2020, PyTorch Distributed, arXiv:2006.15704, section 3.2.3). A
+    larger tensor has a bucket to itself; with None all tensors are in one.
     """
     if most_bytes is None:
         return reduce
@@ -341,10 +330,7 @@ def num_bytes(tensors: Sequence[Any]) -> int:
 class StarCollectives(Collectives):
     """Collectives of the processes that any launcher started; every value goes through rank 0.
 
-    Args:
-      processes: this one among the others.
-      folder: that all can see, where they are on several nodes.
-      settings: of their run.
+    They find each other by `folder`, which all can see, where they are on several nodes.
     """
 
     def __init__(self, processes: Processes, folder: str, settings: Settings | None = None):
@@ -434,12 +420,7 @@ def clock_offsets(ranks: Sequence[Barriers]) -> list[ClockOffset]:
 
 
 class SavedArray:
-    """An array that is elsewhere: each `np.asarray` of it brings it into memory.
-
-    Args:
-      shape, dtype: of the array.
-      read: -> the array.
-    """
+    """An array that is elsewhere: each `np.asarray` of it reads it into memory."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, read: Callable[[], np.ndarray]):
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
@@ -454,14 +435,9 @@ SavedArrays = Mapping[str, np.ndarray | SavedArray]
 
 
 def from_rank_0(arrays: SavedArrays, collectives: Collectives) -> SavedArrays:
-    """Rank 0's arrays on every rank: each is broadcast whenever all ask for it.
+    """Rank 0's arrays by name on every rank; those of other ranks are not looked at.
 
-    Args:
-      arrays: those of other ranks are not looked at.
-      collectives: of the ranks.
-
-    Returns:
-      The arrays by name. Every rank must ask for the same ones in the same order.
+    Each is broadcast whenever it is asked for: every rank must ask for the same ones in the same order.
     """
     if collectives.size == 1:
         return arrays
@@ -759,8 +735,7 @@ class Backend(abc.ABC):
     def check_network(self, *, num_outputs: int, inputs: Mapping[str, Any]) -> None:  # noqa: B027
         """InputError where the network of the settings cannot be divided, before anything is made for it.
 
-        Args:
-          num_outputs, inputs: see `tfmat.networks.build_model`.
+        The arguments are those of `tfmat.networks.build_model`.
         """
 
     def examples_of_a_step(self, global_batch_size: int) -> int:
@@ -824,10 +799,7 @@ class Backend(abc.ABC):
     def _report_differing(self, what: str, differing: Mapping[int, list[str]], step: int) -> None:
         """WorkerLostError where some (`what`: `rank`, `device`) hold other numbers than the first.
 
-        Args:
-          what: they are.
-          differing: number of each that does -> names of the variables.
-          step: of the run.
+        `differing` has the number of each that does, and the names of the variables.
         """
         if differing:
 

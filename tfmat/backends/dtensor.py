@@ -70,13 +70,7 @@ Digests = dict[str, str]
 
 
 class MeshTensors:
-    """Packs, gathers and changes layouts.
-
-    Args:
-      mesh: DTensor's.
-      shape: of it.
-      rank, num_processes: this process among those that share its devices evenly, in their order.
-    """
+    """Packs, gathers and changes layouts; the processes share the devices of the mesh evenly, in their order."""
 
     def __init__(self, mesh: Any, shape: MeshShape, rank: int = 0, num_processes: int = 1):
         self._mesh, self._shape, self._num_processes = mesh, shape, num_processes
@@ -226,13 +220,7 @@ _joined: list[str] = []
 
 
 class MeshCollectives(StarCollectives):
-    """The collectives of processes that share a mesh; sums over its devices are DTensor's own, inside of the step.
-
-    Args:
-      processes: this one among the others.
-      folder: that all can see, where they are on several nodes.
-      settings: with the mesh of all of them; each gets the same number of its devices.
-    """
+    """The collectives of processes that share a mesh; sums over its devices are DTensor's own, inside of the step."""
 
     def __init__(self, processes: Processes, folder: str, settings: Settings):
         super().__init__(processes, folder)
@@ -788,13 +776,8 @@ def explain(
     """DTensor's refusal of an operation in one line; None where the error is another one.
 
     The step is compiled as a whole, so that DTensor knows no layer: each one is traced again, alone, until the
-    operation is found, and then the loss and metrics.
-
-    Args:
-      error: of TensorFlow.
-      model: in which it came.
-      functions: loss and metrics, by what they are called in the message.
-      signature: specs of the (labels, outputs) that they get.
+    operation is found, and then the loss and metrics, which `functions` has by what they are called in the message.
+    `signature` has the specs of their labels and outputs.
     """
     text = str(error)
     without_rule = _NO_RULE.search(text)

@@ -93,11 +93,6 @@ class Exchange:
     ) -> tuple[Tensors, Tensors, tf.Tensor, Tensors]:
         """Has the workers' gradients come together, and the optimizer take a step with them.
 
-        Args:
-          apply: the optimizer's step.
-          state: before the step.
-          gradients, sums: of this worker.
-
         Returns:
           New weights, new slots, the sums over the workers of `sums`, new values of `kept`.
         """
@@ -462,15 +457,10 @@ def unflatten(flat: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Ten
 def reduce_flat(
     tensors: Sequence[tf.Tensor], reduce: Callable[[tf.Tensor], tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Reduces tensors of any shapes and types over the workers.
+    """Reduces tensors of any shapes and types over the workers, as one flat tensor for each type.
 
-    Args:
-      tensors: the same number, shapes and types on every worker. Shapes need not be known while the graph is made, as
-        those of gradients of dense layers on sequences.
-      reduce: one flat tensor -> the same of all workers; once for each type, in the order of their first tensors.
-
-    Returns:
-      The reduced tensors, in the same order.
+    There are as many on every worker, of the same shapes and types. Shapes need not be known while the graph is made,
+    as those of gradients of dense layers on sequences.
     """
     return _by_type(tensors, lambda parts: _split(reduce(flatten(parts)), parts))
 
@@ -478,14 +468,9 @@ def reduce_flat(
 def collect_flat(
     tensors: Sequence[tf.Tensor], collect: Callable[[tf.Tensor], tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Collects tensors of any types over the workers.
+    """[workers, ...] of each tensor; shapes are known while the graph is made. See `reduce_flat`.
 
-    Args:
-      tensors: the same number, shapes (known while the graph is made) and types on every worker.
-      collect: one tensor [1, numbers] -> those of all workers, [workers, numbers]; once for each type.
-
-    Returns:
-      [workers, ...] of each tensor, in the same order.
+    `collect` makes [workers, numbers] of each worker's [1, numbers].
     """
 
     def collected(parts: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -500,15 +485,9 @@ def collect_flat(
 def scatter_flat(
     tensors: Sequence[tf.Tensor], scatter: Callable[[tf.Tensor], tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Sums tensors of any types over the workers, and leaves each worker its own rows of the sums.
+    """This worker's rows of the sums of tensors [workers, numbers]; shapes are known as for `collect_flat`.
 
-    Args:
-      tensors: [workers, numbers] each; the same number, shapes (known while the graph is made) and types on every
-        worker.
-      scatter: [workers, numbers] -> this worker's row of its sum over the workers, [numbers]; once for each type.
-
-    Returns:
-      [numbers] of each tensor, in the same order.
+    `scatter` makes [numbers] of [workers, numbers].
     """
 
     def scattered(parts: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -561,12 +540,7 @@ def without_repeated_rows(gradient: Any) -> Any:
 def repeated_sums(
     reduce: Callable[[tf.Tensor], tf.Tensor], num_values: int
 ) -> Callable[[int], None]:
-    """A function that sums `num_values` float32 numbers over the workers, `count` times one after the other.
-
-    Args:
-      reduce: [num_values] -> the sum over the workers, of the same shape.
-      num_values: of each worker.
-    """
+    """A function that sums `num_values` float32 numbers over the workers, `count` times one after the other."""
 
     def run(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         # Each sum is the next one's input, or they would be under way at once; zeros do not overflow.
@@ -586,13 +560,7 @@ def repeated_sums(
 def repeated_mesh_sums(
     tensors: Any, axis: str, num_devices: int, num_values: int
 ) -> Callable[[int], None]:
-    """The same over the devices of a mesh's axis; each sum has one addition with it, of which the next one is made.
-
-    Args:
-      tensors: see MeshTensors.
-      axis, num_devices: over which is summed.
-      num_values: of each device.
-    """
+    """The same over the devices of a mesh's axis; each sum has one addition with it, of which the next one is made."""
 
     def run(values: Any, start: Any, count: Any) -> Any:
         def body(i: Any, total: Any) -> tuple[Any, Any]:

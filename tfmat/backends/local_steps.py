@@ -28,17 +28,9 @@ _PULL = 0.7
 
 
 class Meetings(Exchange):
-    """Each worker takes steps by itself; what happens where the workers meet.
+    """Each worker takes `every` steps by itself; what happens where the workers meet.
 
-    Args:
-      weights: the model's variables.
-      workers: that meet.
-      every: steps between two meetings.
-      rate, momentum: of the outer optimizer.
-      exchange: by which what the workers moved comes together.
-
-    Attributes:
-      kept: the outer optimizer's momentum, and what the exchange keeps.
+    `exchange` brings together what they moved; `rate` and `momentum` are the outer optimizer's, whose momentum is kept.
     """
 
     def __init__(

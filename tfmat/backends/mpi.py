@@ -28,15 +28,7 @@ _SECONDS = 0.0005
 
 
 class MpiMessages:
-    """Messages by MPI.
-
-    Args:
-      mpi: the module; all ranks make this object at the same time.
-      size: how many these are.
-
-    Raises:
-      InputError: MPI does not see them all.
-    """
+    """Messages by MPI; all ranks make this object at the same time. InputError where MPI does not see them all."""
 
     def __init__(self, mpi: Any, size: int):
         world = mpi.COMM_WORLD
@@ -48,7 +40,6 @@ class MpiMessages:
         self._mpi, self._world, self._outbox = mpi, world.Dup(), Outbox()
 
     def send(self, tensor: tf.Tensor, to: int, *, one_at_a_time: bool = False) -> tf.Tensor:
-        """See Messages."""
 
         def put(numbers: np.ndarray) -> np.int32:
             # A copy, which stays until it has left; TensorFlow's own does not.
@@ -61,7 +52,6 @@ class MpiMessages:
         return tf.numpy_function(put, [tensor], tf.int32, stateful=True)
 
     def receive(self, shape: tf.Tensor, dtype: tf.DType, source: int) -> tf.Tensor:
-        """See Messages."""
 
         def take(shape: np.ndarray) -> np.ndarray:
             numbers = np.empty(shape, dtype.as_numpy_dtype)

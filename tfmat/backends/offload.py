@@ -36,12 +36,7 @@ _SMALL = 2**14
 class MappedFile:
     """Zeros in a temporary file that has no name, and goes with the process however that ends.
 
-    Args:
-      folder: where it is.
-      size: bytes; the disk has them from now on.
-
-    Raises:
-      InputError: the disk is too small.
+    The disk has its bytes from now on; InputError where that is too small.
     """
 
     def __init__(self, folder: pathlib.Path, size: int):
@@ -72,15 +67,9 @@ class MappedFile:
 
 
 class SlotOnDisk:
-    """A slot as training and checkpoints see a TensorFlow variable.
-
-    Args:
-      variable: of an optimizer, which has no value yet.
-      file: where the value is.
-      start: of it in the file, in bytes.
+    """A slot as training and checkpoints see a TensorFlow variable; its value begins at byte `start` of the file.
 
     Attributes:
-      name, shape, dtype: as of a variable.
       flat: the numbers [count], mapped.
     """
 

@@ -23,14 +23,12 @@ from tfmat.backends.layouts import bytes_of_variable, network_of_config, slots_o
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import (
     Batch,
-    Parts,
+    Block,
     State,
     Step,
     check_coupling,
     check_whole_batch,
     connected,
-    each_batch,
-    each_batch_in_parts,
     place_in_state,
     put,
     rows_to_try,
@@ -369,9 +367,7 @@ class StageState:
     def read(self, own: Iterable[tuple[str, Any]], first: bool) -> Arrays:
         """See Backend.read; the whole state on rank 0 only, on other ranks their stage's.
 
-        Args:
-          own: variables of the stage, by their names there.
-          first: whether this process is the first of its stage's, which gives it.
+        `own` are the stage's variables by their names there, and the `first` process of each stage gives them.
         """
         mine = {self._names[name]: variable.numpy() for name, variable in own}
         names = self._collectives.gather(list(mine) if first else [])
@@ -773,18 +769,7 @@ class StageStep:
 
 
 class PipelineBackend(SingleBackend):
-    """The single backend's loop, with a stage of the network in each process.
-
-    Args:
-      settings: with a mesh that has the axis `stage`.
-      collectives: of the processes.
-      name: of the backend whose processes are used.
-      place: of this process, and its folder.
-
-    Attributes:
-      place: this process among stages and replicas.
-      stages: of the network, after `build`.
-    """
+    """The single backend's loop, with a stage of the network in each process, as the mesh's axis `stage` says."""
 
     stages: Stages
     _state: StageState
@@ -936,15 +921,12 @@ class PipelineBackend(SingleBackend):
         return self._peers
 
     def read(self) -> Arrays:
-        """See Backend.read; the whole state on rank 0 only, on other ranks their stage's."""
         return self._state.read(self._common(), self.place_in_mesh.replica == 0)
 
     def read_for_file(self) -> SavedArrays:
-        """See Backend.read_for_file: rank 0 has all of it in memory."""
         return self.read()
 
     def write(self, arrays: SavedArrays) -> None:
-        """See Backend.write; on ranks other than 0 also what `read` returned there."""
         self._state.write(arrays)
         self._note_common_state(arrays)
 
@@ -962,9 +944,7 @@ class PipelineBackend(SingleBackend):
         """See Backend.sync_model; on rank 0 only."""
         self._state.fill_model(self.read())
 
-    def _train_steps(
-        self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
-    ) -> Any:
+    def _train_steps(self, block: Block) -> Any:
         here = self.place_in_mesh
         for collectives in (self._same, self.collectives, self._chain):
             collectives.begin_graph("train")
@@ -972,8 +952,8 @@ class PipelineBackend(SingleBackend):
             self.options.schedule, here.stage, here.num_stages, self._micro_batches
         )
 
-        def step(parts: Parts) -> tuple[tf.Tensor, tf.Tensor]:
-            state = self._read()
+        def step(i: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            state, parts = self._read(), block.parts(i, self._micro_batches)
             gradients, sums, non_trainable, waited = self._stage_step.gradients(
                 state, parts.part, work, self._segment.trainable_variables
             )
@@ -983,20 +963,17 @@ class PipelineBackend(SingleBackend):
             self._assign(State(new, non_trainable, slots), sums)
             return sums, waited
 
-        dtypes = keras.backend.floatx(), "float64"
-        batches = data, indices, weights, num_examples
-        sums, waited = each_batch_in_parts(step, self._micro_batches, *batches, dtypes=dtypes)
+        sums, waited = block.each(step, (keras.backend.floatx(), "float64"))
         self.bytes_per_step = self._same.bytes + self._stage_step.bytes
         return self.collectives.sum([sums])[0], waited
 
-    def _evaluate_steps(
-        self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
-    ) -> tf.Tensor:
-        def step(pieces: list[Batch]) -> tf.Tensor:
-            return self._stage_step.evaluated(self._read(), pieces[0])
+    def _evaluate_steps(self, block: Block) -> tf.Tensor:
+        def step(i: tf.Tensor) -> tf.Tensor:
+            (batch,) = block.pieces(i, 1)
+            return self._stage_step.evaluated(self._read(), batch)
 
         self.collectives.begin_graph("evaluate")
-        sums = each_batch(step, lambda width: 1, data, indices, weights, num_examples)
+        sums = block.each(step)
         return self.collectives.sum([sums])[0]
 
     def _predict(self, features: Any) -> Any:

@@ -25,6 +25,7 @@ from tfmat.backends.exchange import Kept
 from tfmat.backends.registry import add_extras, check_further, make_exchange
 from tfmat.backends.step import (
     Batch,
+    Block,
     Stamps,
     State,
     Step,
@@ -33,9 +34,6 @@ from tfmat.backends.step import (
     check_precision,
     check_whole_batch,
     compiled,
-    each_batch,
-    each_batch_in_parts,
-    each_timed_batch,
     make_step,
     num_pieces,
     part_of_batch,
@@ -391,45 +389,41 @@ class SingleBackend(Backend):
         if key not in self._functions:
             self._functions[key] = compiled(steps, data, [None, width])
         with self.collectives.losses_told():
-            results = self._functions[key](data, *block)
+            results = self._functions[key](Block(data, *block))
             return tf.nest.map_structure(lambda result: result.numpy(), results)
 
-    def _train_steps(
-        self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
-    ) -> tf.Tensor:
+    def _train_steps(self, block: Block) -> tf.Tensor:
         exchange, kept = self._step.exchange, self._kept_variables
         self.collectives.begin_graph("train")
-        batches = data, indices, weights, exchange.num_examples(weights, num_examples)
+        counts = exchange.num_examples(block.weights, block.num_examples)
+        block = block._replace(num_examples=counts)
         exchange.begin(kept)
         apart = self._step.slots_differ  # each takes the steps of a round by itself
         run = (exchange.every, functools.partial(exchange.round, kept)) if apart else None
-
         num_parts = self.options.accumulate
         compute = self._step.compute if num_parts > 1 else self._compute
 
-        def step(batch: Any) -> tf.Tensor:
+        def step(i: tf.Tensor) -> tf.Tensor:
+            batch = block.parts(i, num_parts) if num_parts > 1 else self._pieces(block, i)
             return self._assign(*compute(self._read(), batch))
 
-        if num_parts > 1:
-            sums = each_batch_in_parts(step, num_parts, *batches, rounds=run)
-        else:
-            sums = each_batch(step, self._num_pieces, *batches, rounds=run)
+        sums = block.each(step, rounds=run)
         exchange.end()
         self.bytes_per_step = self.collectives.bytes / self.meets_every
         return sums if run is None else self.collectives.sum([sums])[0]
 
-    def _train_timed_steps(
-        self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
-    ) -> Any:
-        def step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
+    def _train_timed_steps(self, block: Block) -> Any:
+        """Also gives float64 [steps, moments], see `StepTimes`."""
+
+        def step(i: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            stamps = Stamps(several=self.world_size > 1)
+            i = stamps.after(i)
+            pieces = stamps.after(self._pieces(block, i))
             self.collectives.begin_graph("train", stamps.around)
             state, sums = self._compute(self._read(), pieces)
-            return self._assign(state, sums, stamps)
+            return self._assign(state, sums, stamps), stamps.stack()
 
-        several = self.world_size > 1
-        timed = each_timed_batch(
-            step, self._num_pieces, several, data, indices, weights, num_examples
-        )
+        timed = block.each(step, (keras.backend.floatx(), "float64"))
         self.bytes_per_step = self.collectives.bytes
         return timed
 
@@ -443,16 +437,14 @@ class SingleBackend(Backend):
             stamps.note(assigned)
         return sums
 
-    def _evaluate_steps(
-        self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
-    ) -> tf.Tensor:
-        def step(pieces: list[Batch]) -> tf.Tensor:
-            return self._step.evaluate(self._read(), pieces)
-
+    def _evaluate_steps(self, block: Block) -> tf.Tensor:
         self.collectives.begin_graph("evaluate")
-        sums = each_batch(step, self._num_pieces, data, indices, weights, num_examples)
+        sums = block.each(lambda i: self._step.evaluate(self._read(), self._pieces(block, i)))
         # One collective a call, not one a batch: nothing here waits for the other workers' sums.
         return self.collectives.sum([sums])[0]
+
+    def _pieces(self, block: Block, i: Any) -> list[Batch]:
+        return block.pieces(i, self._num_pieces(block.indices.shape[1]))
 
     def _num_pieces(self, width: int) -> int:
         """State such as moving statistics must go through in one piece, and so must coupled examples."""

@@ -190,13 +190,7 @@ def num_pieces(width: int) -> int:
 
 
 def rows_of_a_piece(model: keras.Model, width: int, num_parts: int) -> int:
-    """Examples of a batch of that width that go through the model at a time.
-
-    Args:
-      model: with state such as moving statistics it takes a batch in one piece.
-      width: of this worker's batch.
-      num_parts: `accumulate`; 1: the batch is not divided for the sake of memory.
-    """
+    """Examples of a worker's batch of that width that go through the model at a time; `num_parts` is `accumulate`."""
     if num_parts > 1:
         return -(-width // num_parts)
     return width if model.non_trainable_variables else -(-width // num_pieces(width))
@@ -206,37 +200,71 @@ def rows_of_a_piece(model: keras.Model, width: int, num_parts: int) -> int:
 Rounds = tuple[int, Callable[[Callable[[], Any]], Any]]
 
 
-def each_batch(
-    step: Callable[[list[Batch]], tf.Tensor],
-    num_pieces: Callable[[int], int],
-    data: Any,
-    indices: tf.Tensor,
-    weights: tf.Tensor,
-    num_examples: tf.Tensor,
-    rounds: Rounds | None = None,
-) -> tf.Tensor:
-    """Runs `step` on one batch after the other, in the graph, in `rounds` where they are given.
+class Block(NamedTuple):
+    """The batches of some steps, of one worker and in a graph; see `Backend.train` for the attributes."""
 
-    Returns of `step` are stacked: [steps, ...].
-    """
-    cuts = _cuts(indices.shape[1], num_pieces)
+    data: Any
+    indices: Any
+    weights: Any
+    num_examples: Any
 
-    def piece(i: tf.Tensor, start: int, stop: int) -> Batch:
-        return Batch.gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
+    def pieces(self, i: Any, number: int) -> list[Batch]:
+        """Batch i in so many pieces, which may run side by side."""
+        width = self.indices.shape[1]
+        cuts = itertools.pairwise(width * j // number for j in range(number + 1))
+        return [
+            Batch.gather(
+                self.data,
+                self.indices[i, start:stop],
+                self.weights[i, start:stop],
+                self.num_examples[i],
+            )
+            for start, stop in cuts
+        ]
 
-    return _each(
-        tf.shape(indices)[0],
-        lambda i: step([piece(i, *cut) for cut in cuts]),
-        rounds=rounds,
-    )
+    def parts(self, i: Any, number: int) -> Parts:
+        """Batch i, whose width is a multiple of `number`, in parts that are gathered when their turn comes."""
+        rows, weights = (tf.reshape(each[i], [number, -1]) for each in (self.indices, self.weights))
+
+        def part(j: Any) -> Batch:
+            return Batch.gather(self.data, rows[j], weights[j], self.num_examples[i])
+
+        return Parts(part, number)
+
+    def each(
+        self, step: Callable[[Any], Any], dtypes: Any = None, rounds: Rounds | None = None
+    ) -> Any:
+        """`step(i)` for one batch after the other, stacked: [steps, ...].
+
+        Args:
+          step: returns a tensor, or a structure of tensors as `dtypes` is one of their types.
+          dtypes: None for Keras's.
+          rounds: in which the steps are run, in the graph.
+        """
+        num_steps = tf.shape(self.indices)[0]
+        dtypes = dtypes or keras.backend.floatx()
+
+        def one(i: tf.Tensor, records: list[tf.TensorArray]) -> Any:
+            values = tf.nest.flatten(step(i))
+            return i + 1, [
+                record.write(i, tf.cast(value, record.dtype))
+                for record, value in zip(records, values, strict=True)
+            ]
+
+        def several(i: tf.Tensor, records: list[tf.TensorArray]) -> Any:
+            assert rounds
+            every, take = rounds
+            stop = tf.minimum(i + every, num_steps)
+            return take(lambda: tf.while_loop(lambda i, _: i < stop, one, [i, records]))
+
+        records = [tf.TensorArray(dtype, size=num_steps) for dtype in tf.nest.flatten(dtypes)]
+        body = several if rounds else one
+        _, records = tf.while_loop(lambda i, _: i < num_steps, body, [tf.constant(0), records])
+        return tf.nest.pack_sequence_as(dtypes, [record.stack() for record in records])
 
 
 class Stamps:
-    """Notes in the graph of a training step when its parts are complete; see step_times.py.
-
-    Args:
-      several: whether there are other workers to sum over.
-    """
+    """Notes in the graph of a training step when its parts are complete; see `StepTimes`."""
 
     def __init__(self, several: bool):
         self._several = several
@@ -277,112 +305,26 @@ class Stamps:
         return tf.stack(self._times)
 
 
-def each_timed_batch(
-    step: Callable[[list[Batch], Stamps], tf.Tensor],
-    num_pieces: Callable[[int], int],
-    several: bool,
-    data: Any,
-    indices: tf.Tensor,
-    weights: tf.Tensor,
-    num_examples: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Does as `each_batch`; also returns float64 [steps, moments], see `StepTimes`; `several` workers sum together."""
-    cuts = _cuts(indices.shape[1], num_pieces)
-
-    def one(i: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        stamps = Stamps(several)
-        i = stamps.after(i)
-        gathered = [
-            Batch.gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
-            for start, stop in cuts
-        ]
-        sums = step(stamps.after(gathered), stamps)
-        return sums, stamps.stack()
-
-    return _each(tf.shape(indices)[0], one, (keras.backend.floatx(), "float64"))
-
-
-def each_batch_in_parts(
-    step: Callable[[Parts], Any],
-    num_parts: int,
-    data: Any,
-    indices: tf.Tensor,
-    weights: tf.Tensor,
-    num_examples: tf.Tensor,
-    rounds: Rounds | None = None,
-    dtypes: Any = None,
-) -> Any:
-    """Does as `each_batch`, for batches larger than memory: each part is gathered when its turn comes.
-
-    The width of the batch must be a multiple of `num_parts`. The return of `step` may be a structure, as `dtypes` is.
-    """
-    width = indices.shape[1] // num_parts
-    indices = tf.reshape(indices, [-1, num_parts, width])
-    weights = tf.reshape(weights, [-1, num_parts, width])
-
-    def one(i: tf.Tensor) -> tf.Tensor:
-        def part(j: Any) -> Batch:
-            return Batch.gather(data, indices[i, j], weights[i, j], num_examples[i])
-
-        return step(Parts(part, num_parts))
-
-    return _each(tf.shape(indices)[0], one, dtypes, rounds=rounds)
-
-
-def _cuts(width: int, num_pieces: Callable[[int], int]) -> list[tuple[int, int]]:
-    """(start, stop) of each piece of a batch."""
-    count = num_pieces(width)
-    return list(itertools.pairwise(width * i // count for i in range(count + 1)))
-
-
-def _each(
-    num_steps: tf.Tensor,
-    step: Callable[[tf.Tensor], Any],
-    dtypes: Any = None,
-    rounds: Rounds | None = None,
-) -> Any:
-    """`step(i)` for i = 0, 1, ... one after the other, stacked; a structure where `dtypes` is one."""
-
-    def one(i: tf.Tensor, records: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
-        values = tf.nest.flatten(step(i))
-        return i + 1, [
-            record.write(i, tf.cast(value, record.dtype))
-            for record, value in zip(records, values, strict=True)
-        ]
-
-    def several(i: tf.Tensor, records: list[tf.TensorArray]) -> Any:
-        assert rounds
-        every, take = rounds
-        stop = tf.minimum(i + every, num_steps)
-        return take(lambda: tf.while_loop(lambda i, _: i < stop, one, [i, records]))
-
-    dtypes = dtypes or keras.backend.floatx()
-    records = [tf.TensorArray(dtype, size=num_steps) for dtype in tf.nest.flatten(dtypes)]
-    body = several if rounds else one
-    _, records = tf.while_loop(lambda i, _: i < num_steps, body, [tf.constant(0), records])
-    return tf.nest.pack_sequence_as(dtypes, [record.stack() for record in records])
-
-
 def compiled(
     function: Callable[..., Any], data: Any, shape: Sequence[int | None], *more: Any
 ) -> Any:
-    """`function(data, indices, weights, num_examples, ...)` as one graph for all such data of any number of rows.
+    """`function(block, ...)` as one graph for all such data of any number of rows.
 
     Args:
-      function: of rows as in `Backend.train`.
+      function: of a Block.
       data: a structure of tensors.
-      shape: of indices and weights: [steps, batch], or [batch] of one step.
+      shape: of indices and weights, [steps, batch].
       more: specs of further arguments.
     """
-    signature = [
+    block = Block(
         tf.nest.map_structure(row_spec, data),
         tf.TensorSpec(shape, tf.int32),
         tf.TensorSpec(shape, tf.float32),
-        tf.TensorSpec(shape[:-1], tf.float32),
-        *more,
-    ]
+        tf.TensorSpec(shape[:1], tf.float32),
+    )
     # No autograph: the loop is written out, and nothing is left in the folder of temporary files. Traced here: several
     # trainers in one process are no reason for TensorFlow to warn of graphs that are made again.
+    signature = [block, *more]
     return tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
 
 
@@ -429,10 +371,7 @@ def check_precision(model: keras.Model, optimizer: keras.optimizers.Optimizer) -
 def check_whole_batch(model: keras.Model, key: str, num_parts: int | None = None) -> None:
     """InputError where a layer normalizes the whole batch, and `key` has it go through in parts, or by workers apart.
 
-    Args:
-      model: built.
-      key: of the config.
-      num_parts: of a batch; None where workers take steps by themselves.
+    `num_parts` is None where workers take steps by themselves.
     """
     for layer in model._flatten_layers(include_self=False) if num_parts != 1 else ():
         if is_synchronized(layer) and layer.trainable:
@@ -463,13 +402,7 @@ def connected(
 ) -> list[Any]:
     """The gradients, with zeros for weights on which the loss does not depend; warns of these, as Keras does.
 
-    Args:
-      gradients: None for such weights.
-      weights: values of the variables.
-      variables: trainable ones.
-
-    Raises:
-      InputError: the loss depends on no weight at all.
+    InputError where the loss depends on no weight at all.
     """
     apart = [v.path for v, g in zip(variables, gradients, strict=True) if g is None]
     if apart and len(apart) == len(variables):
@@ -489,9 +422,7 @@ def connected(
 def check_penalties(penalties: list[Any], variables: list[keras.Variable]) -> None:
     """InputError where a loss inside the model depends on the batch: it is no sum over examples that could be divided.
 
-    Args:
-      penalties: what the model's call added.
-      variables: trainable ones; each of their regularisers gives one penalty.
+    Each regulariser of a trainable variable gives one of the penalties that the model's call added.
     """
     regularized = sum(variable.regularizer is not None for variable in variables)
     if len(penalties) > regularized:
@@ -587,13 +518,7 @@ def choose(
 def choose_for(
     backend: Backend, precision: str, model: keras.Model, global_batch_size: int, **options: Any
 ) -> dict[str, bool]:
-    """The choice of layers by rank 0 for all; every rank calls it, before `build`.
-
-    Args:
-      backend: started.
-      precision, model, options: see `choose`.
-      global_batch_size: of the steps.
-    """
+    """The choice of layers by rank 0 for all, see `choose`; every rank calls it, before `build`."""
     choice: dict[str, bool] = {}
     if precision != "float32" and backend.rank == 0:
         columns = backend.training_columns(global_batch_size)
@@ -1067,12 +992,7 @@ def what_couples(step: Step, state: State, features: Any, labels: Any) -> str | 
     """Finds out whether examples of weight zero change the results of others; returns what does that, None for nothing.
 
     Batch normalisation knows these weights, and takes no part of such examples. A model whose results differ anyway,
-    as with random numbers of TensorFlow's own, cannot be tried.
-
-    Args:
-      step: of the model; computed without a graph.
-      state: tensors; slots are not needed.
-      features, labels: structures of tensors [examples, ...].
+    as with random numbers of TensorFlow's own, cannot be tried. The step is computed without a graph and slots.
     """
     if all(getattr(function, "stands_alone", False) for function in step.functions) and (
         _layers_stand_alone(step.model)

@@ -286,13 +286,7 @@ def combined_checksum(piece_checksums: Iterable[int]) -> str:
 def find_damage(
     folder: pathlib.Path, manifest: Manifest, num_threads: int, read: bool = True
 ) -> dict[int, str]:
-    """Checks every shard against the manifest.
-
-    Args:
-      folder: of the data set.
-      manifest: its manifest.
-      num_threads: files read at the same time.
-      read: False looks at names and sizes only.
+    """Checks every shard against the manifest, several at the same time; without `read` by names and sizes only.
 
     Returns:
       shard -> what is wrong with it, starting with the file's name; shards that are whole do not appear.
@@ -667,13 +661,7 @@ def total_memory() -> int:
 
 
 def check_memory(what: str, needed: int, remedy: str) -> None:
-    """InputError where something needs more memory than there is at all.
-
-    Args:
-      what: needs it: the subject of a sentence.
-      needed: bytes, at least.
-      remedy: what to do, an imperative.
-    """
+    """InputError where `what`, the subject of a sentence, needs more bytes than there are; `remedy`: what to do."""
     total = total_memory()
     if needed > total:
         raise InputError(

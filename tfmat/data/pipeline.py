@@ -50,13 +50,9 @@ class Block(NamedTuple):
 
 
 class MemorySource:
-    """Examples that lie on the device as a whole; a block carries indices only.
+    """Examples that lie on the device as a whole, as `Backend.place` returned them; a block carries indices only.
 
-    Args:
-      data: (features, labels) as `Backend.place` returned them; rows beyond the order's are never touched.
-      order: which row stands where.
-      epochs: batches and steps of each epoch.
-      columns: this worker's part of a global batch, or of one of a given size; None for all of it.
+    `columns`: this worker's part of a global batch, or of one of a given size; None for all of it.
     """
 
     def __init__(
@@ -97,11 +93,8 @@ class MemorySource:
 class StreamSource(MemorySource):
     """Examples of mapped files larger than memory, gathered by tf.data threads ahead of the training.
 
-    Args:
-      data: (features, labels) as tensors over mapped memory: reading a row loads its pages, the kernel may drop them.
-      order: which row stands where; its windows keep the reads of a while within a few shards.
-      epochs: batches and steps of each epoch.
-      columns: this worker's part of a global batch, or of one of a given size; no other row is read.
+    Reading a row loads its pages, and the kernel may drop them. The order's windows keep the reads of a while within a
+    few shards.
     """
 
     @property
@@ -181,7 +174,6 @@ class DatasetSource:
         return dict(self._memory)
 
     def resume(self, memory: Mapping[str, Any], warn: Callable[[str], None]) -> None:
-        """See MemorySource.resume."""
         self._memory, self._warn = dict(memory) or self._memory, warn
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:

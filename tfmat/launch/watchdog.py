@@ -80,9 +80,7 @@ def write_line(text: str) -> None:
 def start_timer(rank: int, seconds: float | None = None) -> Iterator[None]:
     """Ends the process with status 4 where the block, in which the ranks find each other, takes too long.
 
-    Args:
-      rank: this process among all, from its environment. Rank 0 writes a line, rank 1 where rank 0 is stopped.
-      seconds: HOROVOD_START_TIMEOUT or 45 where it is None.
+    Rank 0 writes a line, rank 1 where rank 0 is stopped. `seconds` are those of HOROVOD_START_TIMEOUT unless given.
     """
     seconds = seconds_setting(START_TIMEOUT) if seconds is None else seconds
     message = (
@@ -267,13 +265,7 @@ KINDS = ("dead", "failed", "silent", "deadlock")
 
 
 def describe(evidence: Iterable[Evidence], members: Mapping[int, Member], size: int) -> Verdict:
-    """The conclusion from several pieces of evidence: the surest kind counts, and the first piece of it.
-
-    Args:
-      evidence: in the order in which it came; at least one.
-      members: rank -> what is known of it; those that the evidence names.
-      size: how many ranks there are.
-    """
+    """The conclusion from evidence in the order in which it came: the surest kind counts, and its first piece."""
     pieces = list(evidence)
     first = min(pieces, key=lambda piece: KINDS.index(piece.kind))
     if first.kind == "deadlock":
@@ -861,10 +853,8 @@ class Star(threading.Thread):
     def announce(self, phase: str, step: int | None, collective: bool) -> None:
         """Says what this rank does now; cheap enough for every call of a training loop.
 
-        Args:
-          phase: in words that fit into "in phase ...": `training`, `comparing weights`.
-          step: the step that it starts from.
-          collective: whether it waits for other ranks in it. While it is False, being slow is no fault.
+        The phase fits into "in phase ...", as `comparing weights` does. While it is not `collective`, being slow is no
+        fault.
         """
         changes = phase != self._position[0]
         self._position = (phase, step, collective, time.monotonic())
@@ -1038,13 +1028,7 @@ _SILENT = 5.0
 
 
 class Worker(Star):
-    """Hears rank 0, and ends the process when rank 0 says so or is lost.
-
-    Args:
-      rank, size: this process among all.
-      host: rank 0's.
-      link: to it.
-    """
+    """Hears rank 0, and ends the process when rank 0 says so or is lost."""
 
     def __init__(self, rank: int, size: int, host: str, link: Link, on_loss: OnLoss | None):
         super().__init__(rank, size, {0: Member(0, host, time.monotonic())}, {0: link}, on_loss)
@@ -1052,7 +1036,6 @@ class Worker(Star):
         self._answered, self._goes = threading.Event(), False
 
     def watch(self, timeout_seconds: float, deadline: float) -> None:
-        """See Star.watch."""
         # Rank 0 says which ranks are missing; it has some seconds for that before this one ends.
         self._answered.wait(max(0.0, deadline + 3 - time.monotonic()))
         if not self._goes:
@@ -1122,12 +1105,7 @@ _GRACE = 0.3  # seconds from the first evidence to the verdict; mpirun sends SIG
 
 
 class Rank0(Star):
-    """Hears all other ranks, and decides.
-
-    Args:
-      size: of the run.
-      found: rank -> its connection and host name; ranks that did not come are missing.
-    """
+    """Hears all other ranks that were `found` (connection and host name of each), and decides."""
 
     def __init__(self, size: int, found: dict[int, tuple[Link, str]], on_loss: OnLoss | None):
         now = time.monotonic()
@@ -1339,12 +1317,10 @@ class ByNote:
             raise write_error(self.path, error) from error
 
     def forget(self) -> None:
-        """See ByBroadcast.forget."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 
     def find(self) -> Place | None:
-        """See ByBroadcast.find."""
         try:
             with self.path.open(encoding="utf-8") as file:
                 status = os.fstat(file.fileno())
@@ -1363,16 +1339,8 @@ def meet(
 ) -> Star:
     """Connects all ranks; every rank calls it, and it returns when all have come.
 
-    Where one does not come in time, it ends the process as a lost rank does: one line, exit status 4.
-
-    Args:
-      processes: this one among those of the run.
-      rendezvous: how they learn where rank 0 is.
-      deadline: of the monotonic clock, seconds.
-      on_loss: called with the line on the rank that writes it, in a thread of its own; five seconds at most.
-
-    Raises:
-      InputError: rank 0 cannot publish where it is.
+    Where one does not come by `deadline` (of the monotonic clock), it ends the process as a lost rank does: one line,
+    exit status 4. InputError where rank 0 cannot publish where it is.
     """
     wait = _reach_rank_0 if processes.rank else _wait_for_others
     star = wait(processes, rendezvous, deadline, on_loss)

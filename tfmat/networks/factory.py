@@ -128,7 +128,6 @@ class ExampleWeightedBatchNormalization(keras.layers.BatchNormalization):
         self.ghost_batch_size = ghost_batch_size
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """See keras.layers.BatchNormalization."""
         if not (self.ghost_batch_size and training and self.trainable):
             return super().call(inputs, training=training, mask=mask)
         if mask is not None:
@@ -252,11 +251,9 @@ class ReshapedMaxPooling1D(keras.layers.Layer):
         return ops.max(ops.reshape(inputs, (-1, windows, self.pool_size, channels)), axis=2)
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         return (input_shape[0], input_shape[1] // self.pool_size, input_shape[2])
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         return {**super().get_config(), "pool_size": self.pool_size}
 
 
@@ -279,12 +276,10 @@ class CurveShape(keras.layers.Layer):
     """Strain and stress over the curve's own largest, and the flag: [batch, points, 3], as the inputs."""
 
     def call(self, inputs: Any) -> Any:
-        """See the class."""
         scaled = inputs[:, :, :2] / _largest(inputs)[:, None, :]
         return ops.concatenate([scaled, inputs[:, :, 2:]], axis=2)
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         return input_shape
 
 
@@ -301,16 +296,13 @@ class CurveExtent(keras.layers.Layer):
         self.input_scale = [float(scale) for scale in input_scale][:2]
 
     def call(self, inputs: Any) -> Any:
-        """See the class."""
         scale = ops.convert_to_tensor(self.input_scale, inputs.dtype)
         return ops.log(_largest(inputs) / scale) / _LOG_RANGE
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         return (input_shape[0], 2)
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         return {**super().get_config(), "input_scale": self.input_scale}
 
 

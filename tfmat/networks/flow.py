@@ -275,11 +275,9 @@ class PosteriorFlow(layers.Layer):
         return inputs
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         names = ("num_labels", "couplings", "units", "bins", "tail", "terms")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 

@@ -87,7 +87,6 @@ class SettingChannels(keras.layers.Layer):
         self.channels = list(channels)
 
     def call(self, inputs: Any) -> Any:
-        """See the class."""
         there = 1.0 - inputs[:, :, 2]
         scaled = [inputs[:, :, :3]]
         for i, name in enumerate(self.channels[3:], start=3):
@@ -102,11 +101,9 @@ class SettingChannels(keras.layers.Layer):
         return ops.concatenate(scaled, axis=2)
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         return {**super().get_config(), "channels": self.channels}
 
 
@@ -118,7 +115,6 @@ class _OfTests(keras.layers.Layer):
         self.num_tests = num_tests
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         return {**super().get_config(), "num_tests": self.num_tests}
 
 
@@ -127,12 +123,10 @@ class SplitTests(_OfTests):
     """Each test as an example of its own: [batch, tests * points, channels] -> [batch * tests, points, channels]."""
 
     def call(self, inputs: Any) -> Any:
-        """See the class."""
         points, channels = inputs.shape[1:]
         return ops.reshape(inputs, (-1, points // self.num_tests, channels))
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         batch, points, channels = input_shape
         batch = None if batch is None else batch * self.num_tests
         return (batch, points // self.num_tests, channels)
@@ -147,13 +141,11 @@ class SeenTests(_OfTests):
     """
 
     def call(self, inputs: Any, tests: Any) -> Any:
-        """See the class."""
         missing = ops.min(tests[:, :, 2], axis=1, keepdims=True)
         seen = ops.concatenate([inputs, ops.cast(missing, inputs.dtype)], axis=1)
         return ops.reshape(seen, (-1, self.num_tests, inputs.shape[1] + 1))
 
     def compute_output_shape(self, input_shape: tuple[Any, ...], *_: Any) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         batch = None if input_shape[0] is None else input_shape[0] // self.num_tests
         return (batch, self.num_tests, input_shape[1] + 1)
 
@@ -173,7 +165,6 @@ class TestTokens(keras.layers.Layer):
         self.tokens = [[float(value) for value in token] for token in tokens]
 
     def call(self, inputs: Any) -> Any:
-        """See the class."""
         tests, units = len(self.tokens), inputs.shape[1]
         records = ops.reshape(inputs, (-1, tests, units))
         tokens = ops.convert_to_tensor(self.tokens, inputs.dtype)
@@ -182,11 +173,9 @@ class TestTokens(keras.layers.Layer):
         return ops.reshape(joined, (-1, units + len(self.tokens[0])))
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         return (input_shape[0], input_shape[1] + len(self.tokens[0]))
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         return {**super().get_config(), "tokens": self.tokens}
 
 
@@ -207,7 +196,6 @@ class PoolTests(keras.layers.Layer):
         self.num_tests, self.flag = num_tests, flag
 
     def call(self, inputs: Any, tests: Any) -> Any:
-        """See the class."""
         there = 1.0 - ops.min(tests[:, :, self.flag], axis=1)
         there = ops.reshape(there, (-1, self.num_tests, 1))
         there = ops.cast(there, inputs.dtype)
@@ -216,12 +204,10 @@ class PoolTests(keras.layers.Layer):
         return ops.sum(records * there, axis=1) / count
 
     def compute_output_shape(self, input_shape: tuple[Any, ...], *_: Any) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         batch = None if input_shape[0] is None else input_shape[0] // self.num_tests
         return (batch, input_shape[1])
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         return {**super().get_config(), "num_tests": self.num_tests, "flag": self.flag}
 
 
@@ -345,7 +331,6 @@ class LawFit(keras.layers.Layer):
         return settings, settings.build_law(), RecordForm.of(settings)
 
     def call(self, inputs: Any) -> Any:
-        """See the class."""
         import tensorflow as tf
 
         fitted = tf.numpy_function(
@@ -424,7 +409,6 @@ class LawFit(keras.layers.Layer):
         self.built = True
 
     def compute_output_shape(self, input_shape: Sequence[Any]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         numbers = num_numbers(self.num_labels, self.residuals)
         return (input_shape[0], numbers + 2 * self.num_labels)
 
@@ -433,7 +417,6 @@ class LawFit(keras.layers.Layer):
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         names = ("settings", "num_labels", "start", "spread", "spectrum", "mean", "deviation")
         own = {name: getattr(self, name) for name in (*names, "residuals")}
         return {**super().get_config(), **own}
@@ -453,7 +436,6 @@ class AroundFit(keras.layers.Layer):
         self.kind = kind
 
     def call(self, outputs: Any, fit: Any) -> Any:
-        """See the class."""
         logits, precision = ops.split(fit, 2, axis=1)
         if self.kind == "posterior":
             p = logits.shape[1]
@@ -469,11 +451,9 @@ class AroundFit(keras.layers.Layer):
         return outputs + 2.0 * ops.log(std)
 
     def compute_output_shape(self, input_shape: tuple[Any, ...], *_: Any) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         return {**super().get_config(), "kind": self.kind}
 
 

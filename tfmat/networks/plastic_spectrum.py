@@ -222,11 +222,9 @@ class PlasticSpectrum(keras.layers.Layer):
         return ops.clip((numbers - mean) / deviation, -_FARTHEST, _FARTHEST)
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """See keras.layers.Layer."""
         return (input_shape[0], NUMBERS)
 
     def get_config(self) -> dict[str, Any]:
-        """See keras.layers.Layer."""
         own = {"input_scale": self.input_scale, "mean": self.mean, "deviation": self.deviation}
         return {**super().get_config(), **own}
 

@@ -459,7 +459,6 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
         return ops.multiply(ops.convert_to_tensor(variable), self.weight_decay)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
         own = {name: getattr(self, name) for name in self.arguments}
         return {**super().get_config(), "exclude": list(self.exclude), **own}
 
@@ -515,7 +514,6 @@ class LARS(LayerwiseOptimizer):
         self.momentum = momentum
 
     def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
-        """See LayerwiseOptimizer.update."""
         rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
@@ -597,7 +595,6 @@ class LAMB(_MomentsOptimizer):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, **kwargs)
 
     def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
-        """See LayerwiseOptimizer.update."""
         dtype = variable.dtype
         rate, gradient = ops.cast(learning_rate, dtype), ops.cast(gradient, dtype)
         index = self._get_variable_index(variable)
@@ -661,7 +658,6 @@ class NovoGrad(_MomentsOptimizer):
         ]
 
     def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
-        """See LayerwiseOptimizer.update."""
         rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)

@@ -30,14 +30,25 @@ def warmup_done(position: Any, length: float, minimum: Callable[[float, Any], An
     return minimum(1.0, position / length)
 
 
-class _Warmup(Schedule):
-    """The base of all schedules; a subclass says the factor of the peak at a step.
+class _OfArguments(Schedule):
+    """A schedule with the arguments of its class as attributes."""
+
+    arguments: tuple[str, ...] = ()
+
+    def get_config(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.arguments}
+
+
+class _Warmup(_OfArguments):
+    """A subclass says the factor of the peak at a step.
 
     Args:
       learning_rate: the peak.
       warmup_steps: W, 0 for no warm-up.
       warmup_start: fraction of the rate at which the warm-up begins.
     """
+
+    arguments: tuple[str, ...] = ("learning_rate", "warmup_steps", "warmup_start")
 
     def __init__(self, learning_rate: float, warmup_steps: int = 0, warmup_start: float = 0.0):
         self.learning_rate = learning_rate
@@ -56,14 +67,6 @@ class _Warmup(Schedule):
     def _factor(self, step: Any) -> Any:
         return ops.ones_like(step)
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return {
-            "learning_rate": self.learning_rate,
-            "warmup_steps": self.warmup_steps,
-            "warmup_start": self.warmup_start,
-        }
-
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class WarmupConstant(_Warmup):
@@ -79,6 +82,8 @@ class _Falling(_Warmup):
       warmup_steps, warmup_start: see the base class.
       final_fraction: of the peak, at the end.
     """
+
+    arguments: tuple[str, ...] = (*_Warmup.arguments, "total_steps", "final_fraction")
 
     def __init__(
         self,
@@ -100,14 +105,6 @@ class _Falling(_Warmup):
     def _left(self, progress: Any) -> Any:
         raise NotImplementedError
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return {
-            **super().get_config(),
-            "total_steps": self.total_steps,
-            "final_fraction": self.final_fraction,
-        }
-
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class WarmupCosine(_Falling):
@@ -126,6 +123,8 @@ class WarmupPolynomial(_Falling):
       learning_rate, ...: see the base class.
     """
 
+    arguments: tuple[str, ...] = (*_Falling.arguments, "power")
+
     def __init__(self, learning_rate: float, total_steps: int, power: float = 1.0, **kwargs: Any):
         super().__init__(learning_rate, total_steps, **kwargs)
         self.power = power
@@ -133,14 +132,12 @@ class WarmupPolynomial(_Falling):
     def _left(self, progress: Any) -> Any:
         return ops.power(1.0 - progress, self.power)
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return {**super().get_config(), "power": self.power}
-
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class ExponentialRise(Schedule):
+class ExponentialRise(_OfArguments):
     """The rate of a range test: `low` at step 0, `high` at step `total_steps - 1`, the same factor at every step."""
+
+    arguments = ("low", "high", "total_steps")
 
     def __init__(self, low: float, high: float, total_steps: int):
         self.low = low
@@ -153,10 +150,6 @@ class ExponentialRise(Schedule):
         growth = math.log(self.high / self.low) / max(self.total_steps - 1, 1)
         return self.low * ops.exp(growth * step)
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return {"low": self.low, "high": self.high, "total_steps": self.total_steps}
-
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class WarmupSteps(_Warmup):
@@ -167,6 +160,8 @@ class WarmupSteps(_Warmup):
       boundaries: rising global steps.
       step_factor: of the rate at each of them.
     """
+
+    arguments = (*_Warmup.arguments, "boundaries", "step_factor")
 
     def __init__(
         self,
@@ -184,14 +179,6 @@ class WarmupSteps(_Warmup):
         for boundary in self.boundaries:
             passed += ops.cast(step >= boundary, step.dtype)
         return ops.power(ops.cast(self.step_factor, step.dtype), passed)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return {
-            **super().get_config(),
-            "boundaries": self.boundaries,
-            "step_factor": self.step_factor,
-        }
 
 
 # --------------------------------------------------------------------------------------------------

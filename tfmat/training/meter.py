@@ -33,13 +33,9 @@ _OPEN = "open it at https://ui.perfetto.dev or in chrome://tracing"
 
 
 class Trace:
-    """Follows the steps after the first call of the graph, on rank 0.
+    """Follows at least so many steps after the first call of the graph, on rank 0.
 
-    Args:
-      workdir: of the run: trace.json.gz, horovod_timeline.json, and the profiler's own file under tensorboard/.
-      steps: at least so many, whole calls.
-      backend: of the run.
-      log: takes lines.
+    Into the run's folder go trace.json.gz, horovod_timeline.json, and the profiler's own file under tensorboard/.
     """
 
     def __init__(
@@ -175,14 +171,7 @@ class StepProfile:
         self._alone: collections.deque[NDArray] = collections.deque()
 
     def add(self, steps: int, block: float, source: float, agreement: float) -> None:
-        """Counts a block whose inside is not known.
-
-        Args:
-          steps: in it.
-          block: seconds of all of it.
-          source: of these, waiting for the source of examples.
-          agreement: of these, with the other workers between two calls.
-        """
+        """Counts a block whose inside is not known: its seconds, and those of them for its source and for agreement."""
         self._steps += steps
         for name, seconds in (("block", block), ("input", source), ("agreement", agreement)):
             self._sums[name] += seconds
@@ -190,13 +179,7 @@ class StepProfile:
     def add_times(
         self, times: StepTimes, latest: NDArray, block: float, source: float, agreement: float
     ) -> None:
-        """Counts a block with the times of its steps.
-
-        Args:
-          times: of this worker.
-          latest: see StepTimes.parts.
-          block, source, agreement: see `add`.
-        """
+        """Counts a block with the times of its steps; see `StepTimes.parts` and `add`."""
         parts = times.parts(latest)
         steps = len(times.moments)
         in_steps = sum(seconds.sum() for seconds in parts.values())
@@ -253,14 +236,7 @@ def write_profile(
 ) -> list[str]:
     """Gathers what every rank's Meter says; rank 0 writes the file and gets the table's lines. Every rank calls it.
 
-    Args:
-      workdir: of the run; None leaves no file.
-      summary: of this rank.
-      backend: of the run.
-      first_step: at which this process began.
-
-    Returns:
-      No line where the steps were not split.
+    There is no file without a workdir, and no line where the steps were not split.
     """
     mine = {**summary, "node": platform.node()}
     if backend.rank >= _SAMPLED_RANKS:

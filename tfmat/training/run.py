@@ -247,10 +247,7 @@ _REFUSED = {
 class Callbacks:
     """A Keras CallbackList whose members' counters and bests can be saved and restored.
 
-    Args:
-      callbacks: Keras callbacks. Those that change the learning rate are refused: it is a function of the step.
-      model: given to each of them; its `optimizer` attribute is the run's.
-      params: as Keras passes them: `epochs`, `steps`, `verbose`.
+    Callbacks that change the learning rate are refused: it is a function of the step.
     """
 
     def __init__(
@@ -337,11 +334,7 @@ def _constant_learning_rate(model: keras.Model) -> float | None:
 
 
 class TrainingProgress:
-    """Context manager around a run.
-
-    Args:
-      shown: False for workers other than rank 0, and for quiet runs.
-      counted: what the examples are called.
+    """Context manager around a run. It shows nothing for workers other than rank 0, and for quiet runs.
 
     Attributes:
       total_steps: of the whole run; set before the run begins.
@@ -639,9 +632,7 @@ class Run:
     ) -> None:
         """Hands the model, and its optimizer for a run of that length, to the backend.
 
-        Args:
-          total, steps_per_epoch: of the run.
-          bfloat16: which layers compute in it, see `tfmat.backends.step.choose`; None for none.
+        `bfloat16` says which layers compute in it, see `tfmat.backends.step.choose`.
         """
         optimizer = self._optimizer
         if optimizer is None:

@@ -44,12 +44,12 @@ def main(folder):
             def noted(data, width, function=function, taken=taken):
                 gradients = function(data, width)
 
-                def compute(data, rows, weights, *others):
+                def compute(asked, flats):
                     started = time.perf_counter()
-                    found = gradients(data, rows, weights, *others)
+                    found = gradients(asked, flats)
                     if rank == 1:
                         time.sleep(min(2.0 * (time.perf_counter() - started), 0.5))
-                    taken.append(rows[weights > 0])
+                    taken.append(asked.indices[asked.weights > 0])
                     return found
 
                 return compute

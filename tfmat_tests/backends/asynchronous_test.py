@@ -159,7 +159,7 @@ def test_a_gradient_that_comes_twice_ends_the_run():
     connection = worker._connection
     worker._connection = mock.Mock(fileno=connection.fileno)
     worker._connection.send = lambda data: connection.send(data) and connection.send(data)
-    remote = asynchronous.RemoteShard(worker, served.shard.dtype, 3, [])
+    remote = asynchronous.RemoteShard(worker)
     remote.push(0, 1, 1, np.ones(3))
     assert isinstance(told.get(timeout=60), watchdog.ForgedMessageError)
     np.testing.assert_array_equal(served.shard.fetch(1)[1], [0.5, 1.5, 2.5])

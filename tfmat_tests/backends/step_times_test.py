@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends.base import StepTimes
-from tfmat.backends.step import compiled
+from tfmat.backends.step import Block, compiled
 
 
 def test_parts_of_steps_with_two_meetings():
@@ -49,10 +49,11 @@ def test_trainers_after_one_another_are_no_reason_to_warn(caplog: pytest.LogCapt
     rows = np.arange(4, dtype=np.int32).reshape(2, 2)
     for _ in range(8):
 
-        def steps(data, indices, weights, num_examples):
-            return tf.reduce_sum(tf.gather(data, indices))
+        def steps(block):
+            return tf.reduce_sum(tf.gather(block.data, block.indices))
 
         run = compiled(steps, tf.range(10.0), [None, 2])
-        sums = run(tf.range(10.0), rows, np.ones((2, 2), np.float32), np.ones(2, np.float32))
+        ones = np.ones((2, 2), np.float32)
+        sums = run(Block(tf.range(10.0), rows, ones, ones[0]))
         assert float(sums) == 6.0
     assert [record for record in caplog.records if record.name == "tensorflow"] == []
