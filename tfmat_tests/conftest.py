@@ -19,9 +19,12 @@ from tfmat_tests import graphs
 from tfmat_tests.pictures import BLANK, may_be_blank
 from tfmat_tests.processes import SHARED, ForkServer, fork_server
 from tfmat_tests.progress import Progress
+from tfmat_tests.refused import refused
 
 if TYPE_CHECKING:
     from tfmat_tests.report.browser import Browser
+
+__all__ = ["refused"]
 
 # Before anything imports TensorFlow or matplotlib: its banner drowns the report, and there may be no screen.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

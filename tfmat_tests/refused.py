@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tfmat.cli.main import main
-
 Refuse = Callable[..., str]
 
 
@@ -23,6 +21,8 @@ def refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Refuse:
     """Calls `tfmat ARGUMENTS` in tmp_path, where it must refuse and change nothing; returns its one line."""
+    from tfmat.cli.main import main  # tests of lower rooms know no commands
+
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> str:

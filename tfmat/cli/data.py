@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +42,11 @@ from tfmat.files import is_locked, read_json
 
 if TYPE_CHECKING:
     from tfmat.data.dataset import PackedDataset, StoredDataset
+    from tfmat.records.laboratory import Laboratory
     from tfmat.records.simulation import CurveSettings
     from tfmat.report.figures import TestPanel
     from tfmat.specimens.campaign import Campaign
+    from tfmat.specimens.description import Description
     from tfmat.specimens.runs import Outcome, Share
 
     Progress = Callable[[int, int], None]
@@ -136,15 +138,7 @@ def _describe(spec: str, law: Any) -> dict[str, Any]:
         "noise_mpa": law.noise_mpa,
         "laboratory": {name: list(limits) for name, limits in law.laboratory.items()},
         "parameters": [
-            {
-                "name": parameter.name,
-                "unit": parameter.unit,
-                "low": parameter.low,
-                "high": parameter.high,
-                "scale": parameter.scale,
-                "description": parameter.description,
-                **({} if parameter.fixed is None else {"fixed": parameter.fixed}),
-            }
+            {name: value for name, value in vars(parameter).items() if value is not None}
             for parameter in law.parameters
         ],
     }
@@ -489,35 +483,31 @@ def _generate_by_program(flag_values: FlagValues) -> None:
         raise InputError(f"{flag_values.data_dir} is a data set itself; leave out --simulator")
     try:
         if wants_slurm(flag_values):
-            _submit_shares(flag_values, _laboratory(flag_values))
+            _submit_shares(flag_values)
             return
-        dataset = _make_runs(flag_values, _laboratory(flag_values))
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted; finished runs are stored, and the same command goes on"
-        ) from None
+        dataset = _simulate_dataset(flag_values)
     except InputError as error:
         raise InputError(_in_own_flags(str(error))) from error
     if dataset is not None:
         _tell_dataset(dataset, "", "--config=configs/specimen.py ")
 
 
-def _laboratory(flag_values: FlagValues) -> dict[str, Any]:
-    """The options that copies take, of those that are given."""
-    given: dict[str, Any] = {
-        name: flag_values[name].value for name in _NOISE if flag_values[name].present
-    }
+def _laboratory(flag_values: FlagValues, own: "Laboratory | None" = None) -> "Laboratory":
+    """The options that copies take; those that are given take the place of a description's `own`."""
+    from tfmat.records.laboratory import Laboratory
+
+    given: dict[str, Any] = own.to_json() if own else {}
+    given |= {name: flag_values[name].value for name in _NOISE if flag_values[name].present}
     for name in ("max_strain", *_OBSERVATION):
         if (text := flag_values[name].value) is not None:
             given[name] = None if text == "none" else _limits(name, text)
-    return given
+    return Laboratory.of(given)
 
 
 def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
     """Returns the task: repair one data set, pack a user's curves, or simulate."""
     from tfmat.data.dataset import generate_dataset, is_dataset
     from tfmat.data.imported import import_dataset, repair_dataset
-    from tfmat.records.laboratory import Laboratory
 
     data_dir, num_threads = pathlib.Path(flag_values.data_dir), flag_values.num_threads
     fixed = dict(_pair("fix", text) for text in flag_values.fix)
@@ -527,7 +517,7 @@ def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
     source = flag_values["from"].value
     if source is not None:
         refuse_but(_IMPORT + _REPAIR, flag_values, "--from packs curves that exist already")
-        laboratory = Laboratory.of(_laboratory(flag_values))
+        laboratory = _laboratory(flag_values)
         return lambda progress: import_dataset(
             source,
             data_dir=data_dir,
@@ -659,63 +649,77 @@ _RUNS_A_WORKER = 100
 _ONE_PROCESS = ("ranks", "nodes")
 
 
-def _make_runs(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> "PackedDataset | None":
-    """Makes runs, or a share of them, and the data set; None where shares of other workers are missing.
-
-    Args:
-      laboratory: options that take the place of the description's.
-    """
-    from tfmat.data.dataset import available_threads
-    from tfmat.records.laboratory import Laboratory
-    from tfmat.specimens.campaign import COPIES, simulate_dataset
+def _simulate_dataset(flag_values: FlagValues) -> "PackedDataset | None":
+    """Makes runs, or a share of them, and the data set; None where shares of other workers are missing."""
+    from tfmat.data.imported import refuse_equal_copies
+    from tfmat.specimens.campaign import COPIES, pack_runs
     from tfmat.specimens.description import read_description
 
     share, description = _share(flag_values), read_description(flag_values.simulator)
-    laboratory_of_copies = Laboratory.of({**description.laboratory.to_json(), **laboratory})
+    laboratory = _laboratory(flag_values, description.laboratory)
+    refuse_equal_copies(laboratory)  # before hours of runs
+    campaign = _make_runs(flag_values, description, share)
+    if campaign.missing:
+        return None
+    return pack_runs(
+        campaign,
+        flag_values.data_dir,
+        seed=flag_values.seed,
+        copies=flag_values.copies or COPIES,
+        laboratory=laboratory,
+        num_threads=flag_values.num_threads,
+    )
+
+
+def _make_runs(
+    flag_values: FlagValues, description: "Description", share: "Share | None" = None
+) -> "Campaign":
+    """Makes what is missing of the runs, or of a share of them, and tells of them."""
+    from tfmat.data.dataset import available_threads
+    from tfmat.specimens.campaign import make_runs
+
     num_runs = flag_values.num_runs or _NUM_RUNS
     threads = flag_values.num_threads or available_threads()
     processes = max(1, threads // description.threads)
     if flag_values.num_runs is None:
         log(f"making {num_runs:,} runs, {processes} at once; --num_runs=N makes more or fewer")
-    started, seconds_of_one = time.monotonic(), 0.0
+    started, seconds_of_one, told = time.monotonic(), 0.0, False
 
     def first(outcome: "Outcome") -> None:
         nonlocal seconds_of_one
         seconds_of_one = outcome.seconds
 
-    with run_progress() as show:
-        told = False
+    try:
+        with run_progress() as show:
 
-        def progress(done: int, failed: int, total: int) -> None:
-            nonlocal told
-            if not told and done < total:
-                left = clock_text((total - done) * seconds_of_one / min(processes, total - done))
-                log(
-                    f"{total - done:,} runs are to be made, {processes} at once: about {left}, since the one in the "
-                    f"middle of the ranges took {seconds_of_one:.2g} s"
-                )
-            told = True
-            show(done, failed, total)
+            def progress(done: int, failed: int, total: int) -> None:
+                nonlocal told
+                if not told and done < total:
+                    left = (total - done) * seconds_of_one / min(processes, total - done)
+                    log(
+                        f"{total - done:,} runs are to be made, {processes} at once: about {clock_text(left)}, since "
+                        f"the one in the middle of the ranges took {seconds_of_one:.2g} s"
+                    )
+                told = True
+                show(done, failed, total)
 
-        def made(campaign: "Campaign") -> None:
-            seconds = time.monotonic() - started
-            _tell_runs(campaign, seconds, pathlib.Path(flag_values.data_dir))
-
-        return simulate_dataset(
-            description,
-            data_dir=flag_values.data_dir,
-            num_runs=num_runs,
-            seed=flag_values.seed,
-            copies=flag_values.copies or COPIES,
-            laboratory=laboratory_of_copies,
-            processes=processes,
-            retry=flag_values.retry_failed,
-            progress=progress,
-            made=made,
-            first=first,
-            share=share,
-            num_threads=flag_values.num_threads,
-        )
+            campaign = make_runs(
+                description,
+                flag_values.data_dir,
+                num_runs,
+                seed=flag_values.seed,
+                processes=processes,
+                retry=flag_values.retry_failed,
+                progress=progress,
+                first=first,
+                share=share,
+            )
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; finished runs are stored, and the same command goes on"
+        ) from None
+    _tell_runs(campaign, time.monotonic() - started, pathlib.Path(flag_values.data_dir))
+    return campaign
 
 
 def _share(flag_values: FlagValues) -> "Share | None":
@@ -739,10 +743,9 @@ def _share(flag_values: FlagValues) -> "Share | None":
     return Share(worker, workers)
 
 
-def _submit_shares(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> None:
+def _submit_shares(flag_values: FlagValues) -> None:
     """The runs as a job array, worker i its element i; the last one to end makes the data set."""
     from tfmat.data.imported import refuse_equal_copies
-    from tfmat.records.laboratory import Laboratory
     from tfmat.specimens.campaign import runs_folder
     from tfmat.specimens.description import read_description
     from tfmat.specimens.runs import busy
@@ -757,7 +760,7 @@ def _submit_shares(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> No
         raise InputError("--worker: each element of the array gets its own; leave it out")
     check_output_folder("data_dir", flag_values.data_dir)
     description, site = read_description(flag_values.simulator), site_of_flags(flag_values)
-    refuse_equal_copies(Laboratory.of({**description.laboratory.to_json(), **laboratory}))
+    refuse_equal_copies(_laboratory(flag_values, description.laboratory))
     num_runs = flag_values.num_runs or _NUM_RUNS
     workers = flag_values.num_workers or -(-num_runs // _RUNS_A_WORKER)
     if workers > num_runs:
@@ -895,33 +898,9 @@ def emulate(flag_values: FlagValues, arguments: list[str]) -> None:
     from tfmat.config import seconds_of
 
     seconds_of(flag_values.train_for)  # a wrong one is refused before hours of runs
-    from tfmat.data.dataset import available_threads
-    from tfmat.specimens.campaign import make_runs
     from tfmat.specimens.description import read_description
 
-    description = read_description(flag_values.simulator)
-    threads = flag_values.num_threads or available_threads()
-    started = time.monotonic()
-
-    def made(campaign: "Campaign") -> None:
-        _tell_runs(campaign, time.monotonic() - started, pathlib.Path(flag_values.data_dir))
-
-    try:
-        with run_progress() as show:
-            campaign = make_runs(
-                description,
-                flag_values.data_dir,
-                flag_values.num_runs or _NUM_RUNS,
-                seed=flag_values.seed,
-                processes=max(1, threads // description.threads),
-                retry=flag_values.retry_failed,
-                progress=show,
-                made=made,
-            )
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted; finished runs are stored, and the same command goes on"
-        ) from None
+    campaign = _make_runs(flag_values, read_description(flag_values.simulator))
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)

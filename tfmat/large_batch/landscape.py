@@ -81,7 +81,6 @@ def filter_normalised(direction: Sequence[NDArray], weights: Sequence[NDArray]) 
 
     Args:
       direction: arrays of the shapes of `weights`.
-      weights: of the network.
     """
     found = []
     for d, w in zip(direction, weights, strict=True):
@@ -98,10 +97,6 @@ def random_directions(weights: Sequence[NDArray], seed: int) -> Iterator[Weights
     """Filter-normalised Gaussian directions one after the other, each orthogonal in every filter to those before.
 
     A filter of one number has no second direction: it stands still there.
-
-    Args:
-      weights: of the network.
-      seed: of the draw.
     """
     random = np.random.default_rng(seed)
     before: list[Weights] = []
@@ -147,13 +142,7 @@ def moved(weights: Sequence[NDArray], *steps: tuple[float, Sequence[NDArray]]) -
 
 @dataclasses.dataclass(frozen=True)
 class EndedRun:
-    """A run of the main job that has come to its end.
-
-    Attributes:
-      folder: of the run.
-      config: as the run was started with.
-      data_dir: folder of its data set.
-    """
+    """A run of the main job that has come to its end."""
 
     folder: pathlib.Path
     config: Config
@@ -164,7 +153,6 @@ class EndedRun:
         """Reads the run's files; needs no TensorFlow.
 
         Args:
-          folder: of the run.
           data_dir: of the data set, where it has moved.
 
         Raises:
@@ -220,9 +208,6 @@ class RunLoss:
     Args:
       model: the network, or its part behind a front without weights (`parted`).
       losses: what `losses_and_metrics` returns for it.
-
-    Attributes:
-      model: as given.
     """
 
     def __init__(self, model: "keras.Model", losses: Mapping[str, Any]):
@@ -302,7 +287,6 @@ def pick_rows(first: int, available: int, wanted: int, seed: int) -> NDArray[np.
     Args:
       first, available: the part's first row, and how many it has.
       wanted: rows; where the part has fewer, all of it, and always a multiple of BLOCKS.
-      seed: of the draw.
     """
     width = min(wanted, available) // BLOCKS
     rows = np.random.default_rng(seed).permutation(available)[: width * BLOCKS]
@@ -334,12 +318,8 @@ class LossAtWeights:
     """Losses, gradients and products with the Hessian of a loss over some curves, at any weights; each traced once.
 
     Args:
-      loss: of the network.
       others: its other variables, such as moving statistics.
       curves: over which the loss is a mean.
-
-    Attributes:
-      blocks, curves: how many there are.
     """
 
     def __init__(self, loss: RunLoss, others: Weights, curves: Curves):
@@ -388,16 +368,15 @@ class LossAtWeights:
         """The Hessians of the blocks' losses times a vector (Pearlmutter 1994).
 
         Args:
-          weights: where.
           vector: [numbers], in the order of the weights.
 
         Returns:
           [numbers], the sum over the blocks; [blocks], the vector times each block's product.
         """
-        direction, place = [], 0
-        for w in weights:
-            direction.append(vector[place : place + w.size].reshape(w.shape).astype(w.dtype))
-            place += w.size
+        direction = [
+            part.astype(w.dtype)
+            for part, w in zip(_as_weights(vector, weights), weights, strict=True)
+        ]
         total, quotients = self._functions["product"](
             weights, direction, self._others, *self._curves
         )
@@ -497,10 +476,7 @@ def largest_eigenvalues(
     first order, in which the eigenvector stands still (Magnus 1985).
 
     Args:
-      product: see Product.
-      size: numbers of a vector.
       count: of eigenvalues, fewer than `size`.
-      seed: of the first vector.
 
     Returns:
       The eigenvalues, falling; their vectors [numbers, count]; the blocks' quadratic forms [count, blocks].
@@ -533,10 +509,8 @@ def trace(
     estimate varies less, as in Hutch++ (Meyer et al. 2021, arXiv:2010.09649).
 
     Args:
-      product: see Product.
       vectors, forms: as `largest_eigenvalues` returns them; also none, [numbers, 0] and [0, blocks].
       probes: random vectors, 2 or more.
-      seed: of the signs.
 
     Returns:
       With an interval that holds both the choice of the signs and that of the curves.
@@ -643,7 +617,6 @@ class Field:
 
     Attributes:
       x, y: the axes; y is (0.0,) in one dimension.
-      directions: one or two.
       start, others: weights and other state at x = y = 0.
       change: of the other state, such as moving statistics, along x between two minima; else None.
       parts: of `PARTS`, name -> losses over its curves.
@@ -686,9 +659,7 @@ def build_field(
 
     Args:
       run: that says which loss and which data set.
-      options: checked.
       minima: one or two, as `EndedRun.arrays` gives them.
-      collectives: to the other ranks.
     """
     from tfmat.networks import build_for
     from tfmat.workflow.job import losses_and_metrics, parted
@@ -844,7 +815,7 @@ def landscape_figure(content: Landscape) -> Figure:
             )
         finish(panel)
         _mark(panel, content)
-        _logarithmic_if_positive(panel, content)
+        _logarithmic_if_positive(panel, [content])
         panel.set_ylabel("loss")
         panel.legend(frameon=False)
         return figure
@@ -885,8 +856,7 @@ def comparison_figure(contents: Sequence[Landscape], table: pd.DataFrame) -> Fig
         left.plot(content.x, loss.train[row], color=colour, lw=1.6, label=name)
         left.plot(content.x, loss.test[row], color=colour, lw=1.2, ls="--")
     finish(left)
-    if all(np.min(content.loss.parts()[part]) > 0 for content in contents for part in _NAMES):
-        logarithmic(left.yaxis)
+    _logarithmic_if_positive(left, contents)
     left.set_xlabel("along a filter-normalised direction")
     left.set_ylabel("loss: training (solid), test (dashed)")
     left.legend(frameon=False, fontsize=8)
@@ -927,8 +897,8 @@ def _mark(panel: Axes, content: Landscape) -> None:
         panel.set_xlabel("along a filter-normalised direction; 0: the minimum")
 
 
-def _logarithmic_if_positive(panel: Axes, content: Landscape) -> None:
-    if all(np.min(content.loss.parts()[part]) > 0 for part in _NAMES):
+def _logarithmic_if_positive(panel: Axes, contents: Sequence[Landscape]) -> None:
+    if all(np.min(loss) > 0 for content in contents for loss in content.loss.parts().values()):
         logarithmic(panel.yaxis)
 
 
@@ -980,11 +950,7 @@ Progress = Callable[[str, int, int], None]
 def read_runs(
     folders: Sequence[str], data_dir: str | None, options: LandscapeOptions, between: bool
 ) -> list[EndedRun]:
-    """The runs, all of which can be measured; refused before TensorFlow is loaded.
-
-    Raises:
-      InputError.
-    """
+    """The runs, all of which can be measured; refused before TensorFlow is loaded."""
     options.check(between)
     runs = [EndedRun.read(folder, data_dir) for folder in folders]
     if len({run.folder.resolve() for run in runs}) < len(runs):
@@ -1024,7 +990,6 @@ def measure_landscape(
 
     Args:
       runs: one or two, from `read_runs`.
-      options: checked.
       file: landscape.json, which rank 0 writes; where it holds the same already, nothing is computed.
       collectives: to the other ranks, which share the points and the blocks of curves.
       progress: called on every rank with (what, done, all).

@@ -146,7 +146,6 @@ def fit_power_law(
       examples, parameters, errors: [runs]; positive, errors above the floor. Networks are a term of the law where they
         differ.
       floor: of the error; 0 or 1.
-      seed: of the sampler.
 
     Raises:
       ValueError: fewer than four different numbers of examples, two different networks, or errors not above the floor.
@@ -258,9 +257,7 @@ class Run(Struct, frozen=True):
     """A run that came to its end.
 
     Attributes:
-      curves: that it trained on.
       width: times the config's dense units.
-      parameters: of its network.
       errors: parameter of the law -> error on the test curves.
     """
 
@@ -320,7 +317,6 @@ class LearningCurve(Struct):
     Attributes:
       quantity: of the errors: η where the best possible is known, else root mean square in % of the range.
       wanted: error that is asked for.
-      diverged: names of runs.
       laws: parameter of the law -> its answer.
     """
 
@@ -341,14 +337,7 @@ def learning_figure(
     quantity: str,
     wanted: float,
 ) -> Figure:
-    """A panel a parameter: the errors of the runs over their training curves, and the fit with its interval.
-
-    Args:
-      points: the runs.
-      laws: parameter -> its fit.
-      quantity: what the errors are.
-      wanted: error that is asked for.
-    """
+    """A panel a parameter: the errors of the runs over their training curves, and the fit with its interval."""
     figure = new_figure(5.0 * len(laws), 4.4)
     panels = figure.subplots(1, len(laws), squeeze=False)[0]
     networks = sorted({point.parameters for point in points})
@@ -408,7 +397,6 @@ def learning_curve(
       data_dir: as for `tfmat train`; of a data set, runs train on its first curves.
       curves: training curves; four numbers or more.
       widths: times the config's dense units; three or more to learn what a larger network would gain.
-      seeds: runs of each point.
       wanted: error that is asked for: η where the best possible is known, else root mean square in % of the range.
 
     Returns:

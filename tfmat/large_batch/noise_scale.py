@@ -75,8 +75,6 @@ def estimate_noise_scale(
     Args:
       small_squares: [groups], mean of |g|² over the batches of `small` examples of each group.
       big_squares: [groups], |g|² over all `big` examples of each group.
-      small, big: examples.
-      seed: of the bootstrap.
     """
     pairs = np.stack([small_squares, big_squares], axis=1).astype(np.float64)
 
@@ -116,9 +114,6 @@ def measure_squares(
       gradient: int32 rows [small] -> gradients (tensors) of the mean loss over these examples; traced once.
       num_examples: rows are below it; each is drawn at most once as long as that is possible.
       small, big: examples of a small batch and of a group; `big` is a multiple of `small`.
-      groups: how many.
-      seed: of the draw.
-      progress: called with (groups done, groups).
     """
     import tensorflow as tf
 
@@ -159,7 +154,6 @@ def noise_figure(points: Sequence[tuple[int, float, NoiseScale]], batch_size: in
 
     Args:
       points: (step, epoch, noise scale), rising.
-      batch_size: of the run.
     """
     figure = new_figure(10.0, 4.2)
     left, right = figure.subplots(1, 2)

@@ -48,7 +48,6 @@ class StudyRun:
     """One run of a study.
 
     Attributes:
-      name: of its folder.
       about: what it is, in a few words.
       config: its own; where `data_dir` is a data set, `run_all` makes it say what that is.
       work: how long it takes beside the others, for the time that is left.
@@ -149,15 +148,10 @@ def state_of(path: pathlib.Path) -> str:
 
 
 def range_figure(tables: Sequence[pd.DataFrame], tests: "Sequence[RangeTest]") -> Figure:
-    """Smoothed loss over learning rate, a line a batch, the suggested rate marked.
-
-    Args:
-      tables: with columns `learning_rate`, `smoothed_loss`.
-      tests: what each shows.
-    """
+    """Smoothed loss over learning rate, a line a batch, the suggested rate marked."""
     figure = new_figure(7.0, 4.2)
     panel = figure.subplots()
-    colors = _colors(len(tests))
+    colors = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, len(tests)))
     lowest = min(float(table.smoothed_loss.min()) for table in tables)
     start = max(float(table.smoothed_loss.iloc[0]) for table in tables)
     for table, test, color in zip(tables, tests, colors, strict=True):
@@ -179,7 +173,6 @@ def sweep_figure(table: pd.DataFrame, equal: str) -> Figure:
     """Four panels over batch: time an epoch, curves a second, processor use, validation loss.
 
     Args:
-      table: rows as in batch_sweep.csv.
       equal: how long the runs of equal time were, for the legend.
     """
     figure = new_figure(10.0, 7.0)
@@ -211,10 +204,6 @@ def sweep_figure(table: pd.DataFrame, equal: str) -> Figure:
     if len(runs):
         logarithmic(panels[1, 1].yaxis)
     return figure
-
-
-def _colors(count: int) -> list[Any]:
-    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, max(count, 1))))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -261,8 +250,6 @@ def batch_sweep(
     Args:
       config: of all runs; `optimizer.scaling` says how the learning rate follows the batch.
       workdir: folder of the results and of the runs.
-      data_dir: as for `tfmat train`.
-      batches: global batch sizes.
       epochs: of the runs at equal epochs.
       equal_time: of the runs at equal time, such as 60s; `0s` leaves them out. Each run's schedule ends then.
 
@@ -336,6 +323,8 @@ def read_row(path: pathlib.Path, batch: int, kind: str) -> SweepRow:
 Progress = Callable[[int, int], None]
 # Steps in one call of the graph: a rate that is too high ends the test after at most so many more.
 _STEPS_A_CALL = 10
+# Share of the smoothed loss that stays at the next step.
+_KEPT = 0.95
 # The test ends where the smoothed loss is so many times the lowest.
 _TOO_MUCH = 4.0
 # The logarithm of the largest width that tells one posterior from another, where a label's range is 1.
@@ -347,11 +336,9 @@ class RangeTest:
     """Rates that a test of one batch found.
 
     Attributes:
-      batch: examples per step.
       lowest: rate at which the smoothed loss was lowest.
       steepest: rate at which it fell fastest, per factor of the rate.
       suggested: a third of `lowest`: a peak to begin with.
-      steps: steps until the test ended.
       open_end: `low` or `high` where the loss was lowest at that end of the rates, which then tell too little; else "".
     """
 
@@ -368,7 +355,6 @@ class RangeSettings(Struct, frozen=True):
 
     Attributes:
       low, high: rates at the first and the last step.
-      config: of a run, see `Config.to_dict`.
     """
 
     low: float
@@ -377,12 +363,12 @@ class RangeSettings(Struct, frozen=True):
     config: dict[str, Any]
 
 
-def smooth(losses: Sequence[float], factor: float = 0.95) -> np.ndarray:
+def smooth(losses: Sequence[float]) -> np.ndarray:
     """Exponential moving average, without the pull of its start towards 0: [steps]."""
     average, found = 0.0, []
     for i, loss in enumerate(losses, start=1):
-        average = factor * average + (1 - factor) * loss
-        found.append(average / (1 - factor**i))
+        average = _KEPT * average + (1 - _KEPT) * loss
+        found.append(average / (1 - _KEPT**i))
     return np.array(found)
 
 
@@ -417,11 +403,7 @@ def lr_range(
 
     Args:
       config: a run's; its schedule, warm-up and scaling are not used.
-      workdir: folder of the results.
-      data_dir: as for `tfmat train`.
-      batches: global batch sizes.
       low, high: rates at the first and the last step.
-      steps: of each test.
       progress: called with (steps done, all steps).
     """
     if not 0 < low < high:

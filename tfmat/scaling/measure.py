@@ -207,9 +207,7 @@ class Launch:
     Attributes:
       name: for people; a launch of the same name in another round is a repetition.
       variant: what is measured without its batch; one that fails in two launches is given up.
-      round: its number.
       folder: for its files; absolute.
-      spec: what each process is told.
       num_processes, nodes: how many, and over how many machines.
       gpus: of all processes.
       gloo: they are started by horovodrun.
@@ -284,7 +282,6 @@ def measure(rounds: Sequence[Sequence[Launch]], run: Run, journal: Journal) -> i
     """Runs what the rounds hold, one round after the other, and logs how each launch went.
 
     Args:
-      rounds: launches in their order.
       run: starts launches and tells how each ended, see `run_locally`.
       journal: gets every result before the next launch begins.
 
@@ -535,8 +532,6 @@ class Study:
     """A study: its matrix, its machine and its data.
 
     Attributes:
-      config, matrix, machine: as they are.
-      models: by their names.
       dataset: folder of the packed data set that all processes read.
       watch: number of the process with which its processes end; None for those of other machines.
     """
@@ -968,7 +963,6 @@ class SlurmLaunches:
     """Submits, watches and, where the study ends early, cancels.
 
     Args:
-      template, site: see job_of.
       folder: of jobs.json, by which jobs that a killed study left are cancelled.
     """
 
@@ -1041,8 +1035,6 @@ def scale(
     """Measures what is missing in the study's folder, and writes its report.
 
     Args:
-      config, matrix: checked, see `tfmat.scaling.study`.
-      workdir: folder of the study.
       data_dir: folder of data sets, or one data set.
       assumptions: of the report; what is not in it stays as it was.
       slurm: what each job has in common, and the site; None measures on this machine or on `hosts`.

@@ -67,33 +67,33 @@ class PointSummary:
     """The summary of the repetitions of one point.
 
     Attributes:
-      point: what was measured.
       repetitions: of it, in the order of the rounds.
       label: what it is called without its workers, see Labels.
       step_seconds, curves_per_second: median, lowest and highest repetition.
+      disagreement: slowest over fastest repetition; worst_disagreement: its own or the baseline's.
       baseline: what it is compared with; None where that was not measured.
       speedup: curves a second over the baseline's, formed round by round: median and 95 % interval.
-      efficiency: speed-up over workers.
-      foreign: the baseline ran on other hardware, which was asked for.
-      disagreement: slowest over fastest repetition; baseline_disagreement: of the baseline.
     """
 
     point: Point
     repetitions: tuple[Repetition, ...]
     step_seconds: Estimate
     curves_per_second: Estimate
-    label: str = ""
-    baseline: Point | None = None
-    speedup: Estimate | None = None
-    efficiency: Estimate | None = None
-    foreign: bool = False
-    disagreement: float = 1.0
-    baseline_disagreement: float = 1.0
+    label: str
+    disagreement: float
+    worst_disagreement: float
+    baseline: Point | None
+    speedup: Estimate | None
 
     @property
-    def worst_disagreement(self) -> float:
-        """Slowest over fastest repetition, its own or the baseline's."""
-        return max(self.disagreement, self.baseline_disagreement)
+    def efficiency(self) -> Estimate | None:
+        """Speed-up over workers."""
+        return None if self.speedup is None else self.speedup.times(1 / self.point.workers)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the baseline ran on other hardware, which was asked for."""
+        return self.baseline is not None and self.baseline.hardware != self.point.hardware
 
     @property
     def unreliable(self) -> bool:
@@ -155,26 +155,23 @@ def _summary(
     point: Point, groups: dict[Point, list[Repetition]], baseline: Point | None, label: str
 ) -> PointSummary:
     repetitions = tuple(sorted(groups[point], key=lambda repetition: repetition.round))
-    summary = PointSummary(
+    speedup, disagreement = None, _disagreement(repetitions)
+    worst = disagreement
+    if baseline is not None:
+        speedup = Estimate(1.0, 1.0, 1.0)
+        if point != baseline:
+            speedup = median_with_interval(speedups(repetitions, groups[baseline]))
+        worst = max(disagreement, _disagreement(groups[baseline]))
+    return PointSummary(
         point,
         repetitions,
         Estimate.spread([repetition.step_seconds for repetition in repetitions]),
         Estimate.spread([repetition.curves_per_second for repetition in repetitions]),
-        label=label,
-        disagreement=_disagreement(repetitions),
-    )
-    if baseline is None:
-        return summary
-    speedup = Estimate(1.0, 1.0, 1.0)
-    if point != baseline:
-        speedup = median_with_interval(speedups(repetitions, groups[baseline]))
-    return dataclasses.replace(
-        summary,
-        baseline=baseline,
-        speedup=speedup,
-        efficiency=speedup.times(1 / point.workers),
-        foreign=baseline.hardware != point.hardware,
-        baseline_disagreement=_disagreement(groups[baseline]),
+        label,
+        disagreement,
+        worst,
+        baseline,
+        speedup,
     )
 
 
@@ -294,7 +291,6 @@ class Algorithm:
     """An algorithm that sums over all workers: it takes `messages` α + `volume` N β.
 
     Attributes:
-      title: for people.
       messages: of P, one after the other.
       volume: of P, gradients that pass the busiest link, one after the other.
     """
@@ -550,7 +546,6 @@ class LineFit:
     """Time = latency + bytes × seconds a byte, for one library and one number of workers.
 
     Attributes:
-      lines: what was measured.
       fit: [latency (s), seconds a byte].
       left_out: [lines], relative error of each size as predicted by a line through the other sizes.
       left_out_between: [sizes - 2], of each size but the first and the last as predicted from its two neighbours.
@@ -845,8 +840,6 @@ class Prediction:
     """The prediction for one number of workers: medians and 95 % intervals of what the fits leave open.
 
     Attributes:
-      workers: P.
-      batch_a_worker: examples.
       step_seconds, speedup, efficiency: against one worker with the same batch a worker (weak) or in all (strong).
     """
 
@@ -866,15 +859,15 @@ class Predictor:
         self._draws = [model.draw(random).larger(times) for _ in range(_DRAWS)]
         self.model = model.larger(times)
 
-    def weak(self, batch_a_worker: int, workers: Sequence[int] = POWERS) -> list[Prediction]:
+    def weak(self, batch_a_worker: int) -> list[Prediction]:
         """Each worker keeps its batch."""
-        return [self._predict(p, batch_a_worker, batch_a_worker, p) for p in workers]
+        return [self._predict(p, batch_a_worker, batch_a_worker, p) for p in POWERS]
 
-    def strong(self, global_batch_size: int, workers: Sequence[int] = POWERS) -> list[Prediction]:
+    def strong(self, global_batch_size: int) -> list[Prediction]:
         """The workers share one batch; up to one example each."""
         return [
             self._predict(p, -(-global_batch_size // p), global_batch_size, 1)
-            for p in workers
+            for p in POWERS
             if p <= global_batch_size
         ]
 
@@ -933,11 +926,8 @@ class Cost:
     """The cost of reaching the target.
 
     Attributes:
-      point: that was trained.
-      name: of the point, for people.
       seconds: of training; low and high are the fastest and slowest repetition.
       epochs: median.
-      device_hours: workers × hours.
       kilowatt_hours, money: None where neither power nor price is known.
     """
 
@@ -1186,10 +1176,6 @@ class Way:
 def ways(summaries: Sequence[PointSummary], lines: Sequence[LineFit]) -> list[list[Way]]:
     """The ways at each number of workers of which exact sums over several nodes or another exchange were measured.
 
-    Args:
-      summaries: of the study.
-      lines: all-reduces by themselves.
-
     Returns:
       For each number of workers and batch that has what a prediction stands on, exact sums first, then the others in
       the order of their steps; the most workers last. Exact sums are Horovod's, or MPI's where it was not measured.
@@ -1204,15 +1190,11 @@ def ways(summaries: Sequence[PointSummary], lines: Sequence[LineFit]) -> list[li
             alone, line = _alone(exact, summaries), _line_of(point, backend, lines)
             if alone is None or line is None or not point.model.weights:
                 continue
-            if others or (point.nodes > 1 and not _has_others(summaries)):
+            if others or (point.nodes > 1 and not any(each.point.exchange for each in summaries)):
                 found.setdefault(_place(point), _ways(exact, others, alone, lines))
     return sorted(
         found.values(), key=lambda group: (group[0].point.workers, group[0].point.batch_a_worker)
     )
-
-
-def _has_others(summaries: Sequence[PointSummary]) -> bool:
-    return any(each.point.exchange for each in summaries)
 
 
 def _place(point: Point) -> tuple:
@@ -1387,7 +1369,6 @@ class Check:
     """A measured step beside its prediction by a model that was fitted without it.
 
     Attributes:
-      summary: what was measured.
       predicted: seconds per step.
       left_out: what the model had not seen: `its batch`, or `the point`; `nothing` for a fit, which proves little.
     """
@@ -1426,16 +1407,14 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
         baselines = [each for each in summaries if each.point.is_baseline and place(each.point) == own]  # fmt: skip
         if baselines:
             found.append(Combination(tuple(baselines), tuple(group)))
-    return sorted(found, key=lambda each: (-_reliable(each), -_efficiency(each)))
+    return sorted(found, key=_worth, reverse=True)
 
 
-def _reliable(combination: Combination) -> int:
-    return sum(not each.unreliable for each in combination.points)
-
-
-def _efficiency(combination: Combination) -> float:
+def _worth(combination: Combination) -> tuple[int, float]:
+    """How many of its points are reliable, and their median efficiency."""
     found = [each.efficiency.value for each in combination.points if each.efficiency]
-    return float(np.median(found)) if found else 0.0
+    reliable = sum(not each.unreliable for each in combination.points)
+    return reliable, float(np.median(found)) if found else 0.0
 
 
 def main_model(
@@ -1533,7 +1512,6 @@ class Forecast:
     """Predictions by the main combination's model.
 
     Attributes:
-      model: T(P, b).
       batch_a_worker: of weak scaling; global_batch_size: of strong scaling; both as measured.
       weak, strong: of the model as measured; weak_larger, strong_larger: of one LARGER times as large.
     """
@@ -1552,9 +1530,7 @@ class Analysis:
     """Measurements and all that follows from them.
 
     Attributes:
-      measurements, assumptions: what went in.
       summaries: one a point; weak, strong: its series.
-      lines: fits of the all-reduces.
       main: the combination that verdict and predictions are about; None without a baseline and a second worker.
       shown: the main combination's points of the batch with the most of them, the headline's series.
       checks: predictions of what was left out.

@@ -523,11 +523,11 @@ class Judgement:
     text: str
 
 
-_BADGES = {"good": "pays", "warn": "pays in part", "bad": "does not pay"}
+# Level -> the badge, and the words of the verdict.
 _WORDS = {
-    "good": "Parallelism pays",
-    "warn": "Parallelism pays only in part",
-    "bad": "Parallelism does not pay",
+    "good": ("pays", "Parallelism pays"),
+    "warn": ("pays in part", "Parallelism pays only in part"),
+    "bad": ("does not pay", "Parallelism does not pay"),
 }
 
 
@@ -548,11 +548,13 @@ def judge(analysis: Analysis) -> Judgement:
         times += f", {speedup.low:.3g} to {speedup.high:.3g} with the spread of the repetitions"
         return Judgement("warn", "open", f"It is open how far parallelism pays here: {times}.")
     level = _level(share.value)
-    badge, text = _BADGES[level], _WORDS[level]
+    badge, text = _WORDS[level]
     others = Counter(_levels_of_others(analysis))
     if not others:
         return Judgement(level, badge, f"{text}: {times}.")
-    told = ", ".join(f"{others[each]} × {name}" for each, name in _BADGES.items() if others[each])
+    told = ", ".join(
+        f"{others[each]} × {name}" for each, (name, _) in _WORDS.items() if others[each]
+    )
     if level == "good" and set(others) != {"good"}:
         level, badge = "warn", "depends"
     return Judgement(level, badge, f"{text} with {best.label}: {times}. Other series: {told}.")

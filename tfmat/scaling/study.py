@@ -59,7 +59,6 @@ def with_exchange(config: Config, text: str) -> Config:
     """A copy of the config with the keys of an exchange changed.
 
     Args:
-      config: checked.
       text: `KEY=VALUE` with commas between; "" changes nothing.
 
     Raises:
@@ -144,13 +143,7 @@ class Meeting(NamedTuple):
 
 
 def messages(text: str, weights: Sequence[Weight], workers: int) -> Meeting | None:
-    """The messages of one meeting of the workers, by pure arithmetic; None where they never all meet.
-
-    Args:
-      text: see `with_exchange`.
-      weights: of the network.
-      workers: that exchange.
-    """
+    """The messages of one meeting of the workers, by pure arithmetic; None where they never all meet."""
     options = Settings.of(with_exchange(default_config(), text)).parallel
     if options.averaging or options.quorum or options.staleness_scaling != "none":
         return None
@@ -311,7 +304,6 @@ class Matrix:
       rounds: repetitions; in each everything is measured once, in an order of its own.
       seconds: about how long each point is timed in a round, after its warm-up.
       split_rounds: in how many rounds the parts of a step are measured as well.
-      dataset_size: training examples.
       processors_a_worker: that every worker may use, also a baseline.
       gpus_a_worker: under SLURM.
       workers_per_node: that a node takes; None: as many as there are processors or GPUs for.
@@ -390,7 +382,6 @@ def worker_counts(processors: int | None = None, most: int = 16) -> tuple[int, .
 
     Args:
       processors: of the machine; by default those that this process may use.
-      most: workers.
     """
     processors = len(os.sched_getaffinity(0)) if processors is None else processors
     last = max(2, min(processors, most))
@@ -453,7 +444,6 @@ class Model:
     """The network that a point trains.
 
     Attributes:
-      name: such as `default`.
       parameters: numbers that are trained.
       gradient_bytes: of one gradient, as it is exchanged.
       weights: its trainable variables (`tfmat.backends.layouts.weights_of`), from which the exchanges of tensor and
@@ -480,7 +470,6 @@ class Point:
       batch_a_worker: examples a step that one worker computes; all of them where only layers are divided.
       scaling: `weak` (batch a worker kept) or `strong` (global batch kept): which baseline it is divided by.
       hardware: name of the kind of machine; speeds of different hardware are never divided by each other unasked.
-      model: the network.
       dataset_size: training examples; an epoch.
       nodes, ranks_per_node: machines, and workers on the fullest of them.
       processors_a_worker: that a worker may use; a baseline has as many.
@@ -556,8 +545,6 @@ class RankUse:
     """Where one rank's time went, in seconds of a step on average, and what it used.
 
     Attributes:
-      rank: of the process.
-      node: name of its machine.
       forward_backward, optimizer: computing.
       input: until a batch was there.
       waiting: for other ranks, before an exchange could begin; moving: the exchange itself.
@@ -608,7 +595,6 @@ class Repetition:
     """One measurement of a point. All points take turns in a round, so that a ratio is formed within a round.
 
     Attributes:
-      point: what was measured.
       round: number of the round, from 0.
       steps: timed ones, warm-up excluded; seconds: that they took on the slowest rank.
       session: number of the `Session` that measured it.
@@ -648,11 +634,9 @@ class AllReduce:
 
     Attributes:
       library: as `Point.collectives`.
-      workers, nodes, ranks_per_node, hardware, transport, oversubscribed: as in `Point`.
       bytes: of the message on each worker.
       median_seconds: of one all-reduce; low_seconds, high_seconds: quartiles.
       repetitions: how many were timed.
-      round, session: as in `Repetition`.
     """
 
     library: str
@@ -696,7 +680,6 @@ class LeftOut:
       reason: in one line; "" takes back an earlier entry, since it was measured after all.
       round: in which they failed; None where they cannot be had on this machine, and were not tried.
       log: the end of what a failed run printed.
-      session: as in `Repetition`.
     """
 
     what: str

@@ -46,8 +46,6 @@ class Spec(Struct, frozen=True):
       program: `module:function`, called with an order, the processes of the launch and the file's folder; it returns
         the answer.
       order: its argument `order`, of the type that this is annotated with.
-      processors: of each process.
-      environment: variables that are set first.
       path: goes before sys.path.
       watch: number of the process with which all of them end; None for those of other machines.
     """
@@ -178,7 +176,6 @@ class Group:
     """The measurements of one set of processes in a round: a variant's tasks, or the sizes of its all-reduces.
 
     Attributes:
-      variant, tasks, sizes: what.
       rounds: in how many of them all-reduces take part; a task says it for itself.
     """
 
@@ -200,8 +197,6 @@ class Order(Struct, frozen=True):
     """The measurements that the processes of a launch are asked for.
 
     Attributes:
-      group: the tasks or sizes.
-      config: of the variant; see `Config.to_dict`.
       dataset: folder of the packed data set.
       seconds: about how long each task is timed.
       split: whether the parts of a step are measured as well.

@@ -12,12 +12,13 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import scipy.optimize
 from scipy.stats import qmc
 
 from tfmat.data.dataset import PackedDataset, plain_name
-from tfmat.data.imported import PARTS, import_dataset, refuse_equal_copies
+from tfmat.data.imported import PARTS, import_dataset
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder, spreadsheet_row
 from tfmat.materials.law import Array
@@ -87,7 +88,7 @@ def _texts_without(solver: Solver, name: str, drawn: Array) -> object:
     """The texts of a run without one of the constants; None where it cannot be made then."""
     description = solver.description
     others = {one: value for one, value in description.constants.items() if one != name}
-    fewer = dataclasses.replace(description, constants=others, version=())
+    fewer = msgspec.structs.replace(description, constants=others, version=())
     try:
         return Solver(fewer).deck(drawn).texts
     except InputError:
@@ -333,71 +334,6 @@ def runs_folder(description: Description, data_dir: str | pathlib.Path) -> pathl
     return pathlib.Path(data_dir) / f"{plain_name(description.name)}.runs"
 
 
-def simulate_dataset(
-    description: Description,
-    *,
-    data_dir: str | pathlib.Path,
-    num_runs: int,
-    seed: int = 0,
-    copies: int = COPIES,
-    laboratory: Laboratory | None = None,
-    processes: int = 1,
-    retry: bool = False,
-    progress: Progress | None = None,
-    made: Callable[[Campaign], None] | None = None,
-    first: Callable[[Outcome], None] | None = None,
-    share: Share | None = None,
-    num_threads: int | None = None,
-) -> PackedDataset | None:
-    """Makes the runs that are missing of `num_runs`, and a data set of all: noisy copies, parted by run.
-
-    Run i has the same values, and is in the same part, however many there are: of every ten runs one tests and two
-    validate. A run in the middle of the ranges comes first, so that a deck that does not work is told at once.
-
-    Args:
-      data_dir: for the data set, and for the runs.
-      seed: of the values, the parts and the noise.
-      copies: of each run that trains or validates; one that tests has one.
-      laboratory: what copies have beside the run's curve; None: what the description says.
-      processes: runs at once.
-      retry: also those runs that failed before.
-      progress: of the runs, see `run_campaign`.
-      made: called with the runs, before they are packed.
-      first: called with the run in the middle, before the others begin.
-      share: the runs that this process makes, while other workers make the other shares; None: all.
-
-    Returns:
-      The data set; None where shares of other workers are not made yet. The last of the workers makes it.
-
-    Raises:
-      InputError: a wrong description, a run in the middle, the first runs or too many fail, nothing can be written.
-    """
-    laboratory = laboratory or description.laboratory
-    refuse_equal_copies(laboratory)
-    campaign = make_runs(
-        description,
-        data_dir,
-        num_runs,
-        seed=seed,
-        processes=processes,
-        retry=retry,
-        progress=progress,
-        made=made,
-        first=first,
-        share=share,
-    )
-    if campaign.missing:
-        return None
-    return import_dataset(
-        _write_curves(runs_folder(description, data_dir), campaign, seed),
-        data_dir=data_dir,
-        copies=copies,
-        laboratory=laboratory,
-        seed=seed,
-        num_threads=num_threads,
-    )
-
-
 def make_runs(
     description: Description,
     data_dir: str | pathlib.Path,
@@ -407,11 +343,22 @@ def make_runs(
     processes: int = 1,
     retry: bool = False,
     progress: Progress | None = None,
-    made: Callable[[Campaign], None] | None = None,
     first: Callable[[Outcome], None] | None = None,
     share: Share | None = None,
 ) -> Campaign:
-    """Makes the runs that are missing of `num_runs`; arguments and errors as for `simulate_dataset`."""
+    """Makes the runs that are missing of `num_runs`, after one in the middle of the ranges, which tells a wrong deck.
+
+    Run i has the same values, and is in the same part of data sets, however many there are.
+
+    Args:
+      data_dir: beside whose data sets the runs are stored.
+      seed: of the values.
+      first: called with the run in the middle, before the others begin.
+      processes, retry, progress, share: see `run_campaign`.
+
+    Raises:
+      InputError: a wrong description, the run in the middle or the first runs fail, nothing can be written.
+    """
     folder = runs_folder(description, data_dir)
     outcome = try_once(description, folder, share)
     if first is not None:
@@ -428,13 +375,40 @@ def make_runs(
     )
     if not campaign.missing:
         write_failures(folder / FAILURES, campaign)
-    if made is not None:
-        made(campaign)
-    if not campaign.missing and len(campaign.complete) < FEWEST_RUNS:
-        raise InputError(
-            f"{len(campaign.complete)} of {num_runs} runs have a curve; at least {FEWEST_RUNS} are needed"
-        )
     return campaign
+
+
+def pack_runs(
+    campaign: Campaign,
+    data_dir: str | pathlib.Path,
+    *,
+    seed: int = 0,
+    copies: int = COPIES,
+    laboratory: Laboratory | None = None,
+    num_threads: int | None = None,
+) -> PackedDataset:
+    """A data set of runs that are all there: noisy copies, parted by run; of ten runs one tests and two validate.
+
+    Args:
+      seed: of the parts and the noise.
+      copies: of each run that trains or validates; one that tests has one.
+      laboratory: what copies have beside the run's curve; None: what the description says.
+
+    Raises:
+      InputError: too few runs have a curve, copies would be equal, or nothing can be written.
+    """
+    if len(campaign.complete) < FEWEST_RUNS:
+        raise InputError(
+            f"{len(campaign.complete)} of {len(campaign.outcomes)} runs have a curve; at least {FEWEST_RUNS} are needed"
+        )
+    return import_dataset(
+        _write_curves(runs_folder(campaign.description, data_dir), campaign, seed),
+        data_dir=data_dir,
+        copies=copies,
+        laboratory=laboratory or campaign.description.laboratory,
+        seed=seed,
+        num_threads=num_threads,
+    )
 
 
 def parts_of(count: int, seed: int) -> list[str]:
@@ -544,11 +518,10 @@ def verify(
     stress: Array,
     samples: Mapping[str, Array],
     *,
-    seed: int = 0,
     processes: int = 1,
     progress: Progress | None = None,
 ) -> list[VerifiedRun]:
-    """Runs the simulation at the samples; what these do not tell is drawn from its range, as in training.
+    """Runs the simulation at the samples; what these do not tell is drawn from its range, the same in every call.
 
     A measured curve has the machine and the zero of its laboratory in it, and a run has neither. Machines and zeroes of
     the description are fitted to each run, within its ranges.
@@ -557,10 +530,9 @@ def verify(
       folder: where runs are stored, so that none is made twice.
       strain, stress: measured, [points], - and MPa.
       samples: of the posterior, name -> values [runs] in the unit; all parameters, and nuisances where they are told.
-      seed: of the other nuisances.
     """
     runs = len(next(iter(samples.values())))
-    shares = np.random.default_rng(seed).random((runs, len(description.nuisances)))
+    shares = np.random.default_rng(0).random((runs, len(description.nuisances)))
     nuisances = {
         p.name: p.from_unit_interval(share)
         for p, share in zip(description.nuisances, shares.T, strict=True)

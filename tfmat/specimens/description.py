@@ -1,6 +1,5 @@
 """The description of a simulation: its parameters, its program, and how its results are read."""
 
-import dataclasses
 import importlib.util
 import itertools
 import json
@@ -48,7 +47,6 @@ class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
       reader: `table`: a text file with a line of names; `calculix`: total forces in a `.dat` file; `python`: the
         function `parse` of the user's.
-      file: in the run's folder.
       displacement: column of a table, or, for CalculiX, the displacement in mm at the time 1, in proportion to time.
       force: column of a table, or, for CalculiX, which component of the force: 1, 2 or 3.
       node_set: whose total force CalculiX printed; needed where it printed several.
@@ -70,16 +68,25 @@ class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 
-class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of `simulator.toml`."""
+class _AsTold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The keys of `simulator.toml` that mean what they say.
+
+    Attributes:
+      command: a list of arguments, which no shell sees; its first is looked up in the folder, then as a program.
+      templates: files of the folder that hold names in double braces; files: copied as they are.
+      material: the law whose parameters are drawn, or are constants, by their names; None where there is none.
+      constants: further names that templates may use.
+      environment: variables that runs have beside those of tfmat; `OMP_NUM_THREADS` is `threads` unless it is given.
+      version: a command whose output says which solver it is; part of what makes two runs the same.
+      finished: a text that the program prints at its end; without it a run has failed.
+      time_limit: seconds; threads: processors of one run; retries: of a run that failed.
+    """
 
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     templates: tuple[str, ...]
-    parameters: dict[str, Drawn]
     curve: Curve
     title: str = ""
     material: str | None = None
-    nuisances: dict[str, Drawn] = {}
     constants: dict[str, float] = {}
     files: tuple[str, ...] = ()
     environment: dict[str, str] = {}
@@ -88,45 +95,30 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_limit: Positive = 600.0
     threads: Annotated[int, msgspec.Meta(ge=1)] = 1
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
+
+
+class _Content(_AsTold, frozen=True, kw_only=True):
+    """All keys of `simulator.toml`."""
+
+    parameters: dict[str, Drawn]
+    nuisances: dict[str, Drawn] = {}
     laboratory: dict[str, float | tuple[float, float]] = {}
 
 
-@dataclasses.dataclass(frozen=True)
-class Description:
+class Description(_AsTold, frozen=True, kw_only=True):
     """The description of a simulation in its folder.
 
     Attributes:
       folder: of the description; its name is the simulator's.
       parameters: what networks learn to tell; nuisances: drawn too, and told by nobody.
-      constants: further names that templates may use.
-      command: a list of arguments, which no shell sees; its first is looked up in the folder, then as a program.
-      templates: files of the folder that hold names in double braces; files: copied as they are.
-      environment: variables that runs have beside those of tfmat; `OMP_NUM_THREADS` is `threads` unless it is given.
-      version: a command whose output says which solver it is; part of what makes two runs the same.
-      finished: a text that the program prints at its end; without it a run has failed.
-      time_limit: seconds; threads: processors of one run; retries: of a run that failed.
       derive: values of a run -> further names for its templates; parse: (folder of a run, its values) ->
         (displacement in mm, force in N) of the model; None where the user gave no such function.
-      material: the law whose parameters are drawn, or are constants, by their names; None where there is none.
       laboratory: what copies of a run's curve have beside it.
     """
 
     folder: pathlib.Path
     parameters: tuple[Parameter, ...]
     nuisances: tuple[Parameter, ...]
-    constants: Mapping[str, float]
-    command: tuple[str, ...]
-    templates: tuple[str, ...]
-    files: tuple[str, ...]
-    environment: Mapping[str, str]
-    version: tuple[str, ...]
-    finished: str
-    time_limit: float
-    threads: int
-    retries: int
-    curve: Curve
-    title: str
-    material: str | None
     derive: Callable[[dict[str, float]], Mapping[str, Any]] | None
     parse: Callable[[pathlib.Path, dict[str, float]], Any] | None
     laboratory: Laboratory
@@ -165,11 +157,6 @@ def read_description(folder: str | pathlib.Path) -> Description:
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: {_complaint(error, told)}") from error
     functions = _functions(folder / FUNCTIONS)
-    fields = {
-        name: getattr(content, name)
-        for name in content.__struct_fields__
-        if name not in ("parameters", "nuisances", "laboratory")
-    }
     try:
         laboratory = Laboratory.of(content.laboratory)
     except InputError as error:
@@ -183,7 +170,7 @@ def read_description(folder: str | pathlib.Path) -> Description:
         derive=functions.get("derive"),
         parse=functions.get("parse"),
         laboratory=laboratory,
-        **fields,
+        **{name: getattr(content, name) for name in _AsTold.__struct_fields__},
     )
     _check(path, description)
     return description

@@ -324,7 +324,6 @@ class Options:
     """How the trials of a search are run.
 
     Attributes:
-      data_dir, backend: of `tfmat train`.
       trial_launcher: words in front of it, such as `mpirun -np 2`; empty for none.
       trial_command: another command instead of `tfmat train`, in which {config}, {workdir} and {seed} are replaced;
         empty for `tfmat train`. It leaves config.json (`total_steps`), metrics.jsonl and status.json in its workdir.
@@ -349,7 +348,6 @@ class TrialRecord:
       values: config key -> value, as keras-tuner knows them; only those that exist for this trial.
       folder: name of the folder in trials/; that of the lower rung where Hyperband goes on with its run.
       fraction: of the whole training, after which this trial ends (rungs of Hyperband).
-      state: see STATES.
       reason: why it ended so, one line.
       value: the objective, mean over the seeds; None where there is none.
       oracle_value: what the oracle was told.
@@ -387,7 +385,6 @@ class SearchState:
     Attributes:
       definition: the Search as JSON.
       base: the config that it varies.
-      options: how trials are run.
       oracle: state of keras-tuner's oracle; {} before the first suggestion.
       trials: in the order of their start.
       end_order: ids in the order of their end.
@@ -562,8 +559,6 @@ def config_text(base: ConfigContent, values: Mapping[str, Any], title: str) -> s
 
     Args:
       base: a checked config, nested, as plain values.
-      values: config key -> value.
-      title: the file's docstring.
     """
     changes: dict[str, Any] = {}
     defaults = flatten(default_config().to_dict())

@@ -83,7 +83,6 @@ class Oracle:
 
     Args:
       search: what the config file says now; the algorithm's settings are taken from it.
-      base: the config that it varies.
       state: of the search; `store` writes the oracle's part of it.
     """
 

@@ -96,7 +96,6 @@ class Claims:
     """A search's state as its workers change it.
 
     Args:
-      workdir: of the search.
       worker: name of this worker, which no other one that lives has.
       lease: seconds without a sign of life after which a worker on another machine counts as dead.
     """
@@ -318,8 +317,6 @@ class WorkerName:
     """Holds a name for this process.
 
     Args:
-      workdir: of the search.
-      name: of the worker.
       lease: seconds without a sign of life after which a worker on another machine counts as dead.
 
     Raises:
@@ -369,7 +366,6 @@ class Curve:
     Attributes:
       position: [records], epochs or seconds: what trials are compared at.
       progress: [records], share of the whole training.
-      values: [records], the objective.
     """
 
     position: NDArray[np.float64]
@@ -386,7 +382,6 @@ def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curv
     """The curve of a run's folder, as far as it has come; empty where there is none.
 
     Args:
-      objective: column of metrics.jsonl.
       train_for: of the config. Where it is in epochs, the share of the training is that of its epochs: with a growing
         batch they have different numbers of steps.
     """
@@ -469,9 +464,7 @@ class TrialRun:
     """One trial while this worker runs it.
 
     Attributes:
-      workdir: of the search.
       state: of the search, when the trial was claimed.
-      record: the trial.
       still_mine: says that this worker lives, and whether the trial is still its own; called every `beat` seconds.
       stop: whether this worker was asked to end.
     """
@@ -725,7 +718,6 @@ class Worker:
     """One worker of a search that was opened.
 
     Args:
-      workdir: of the search.
       name: no other living worker has it; the same again after a restart.
       lease: seconds without a sign of life after which others take its trial, if they cannot see its process.
     """
@@ -849,7 +841,6 @@ class Supervisor:
     Args:
       workdir: of the search, which was opened.
       names: of the workers; stable.
-      lease: see Worker.
       watch: called several times a second, to tell what happens; returns how many trials have ended.
     """
 
@@ -1046,7 +1037,6 @@ def run_search(
     Args:
       base, search: checked, from `load_search`.
       workdir: folder of the search. Several machines may work on it at once, with other names of workers.
-      options: see Options.
       num_workers: side by side on this machine; they share its cores.
       first_worker: their names are this number and the following.
 

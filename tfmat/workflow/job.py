@@ -708,8 +708,6 @@ class Job:
     """The main job, read and checked before anything is made.
 
     Attributes:
-      settings: the config, read.
-      curves: what they are simulated with.
       dataset: where `--data_dir` is one.
       data: the data set's folder.
     """
@@ -750,9 +748,6 @@ def plan_job(
     Args:
       config, workdir, data_dir, backend: see `main_job`.
       processes: of a job on another machine; by default those that the launcher started here.
-
-    Raises:
-      InputError.
     """
     from tfmat.backends import check_backend
     from tfmat.backends.registry import check_config_for
@@ -881,8 +876,6 @@ def main_job(
     """Makes the data set if it is not there, trains, evaluates, identifies an example; goes on where it was stopped.
 
     Args:
-      config: checked; see `tfmat.config`.
-      workdir: folder of the run.
       data_dir: folder of data sets, or one data set, whose settings then replace those of the config.
       backend: how steps run. With several processes each of them calls this; rank 0 alone writes.
       report: whether the network is measured on the test curves, an example identified, and a report written.

@@ -18,7 +18,7 @@ SOLVERS = "abaqus,ls_dyna,ansys,calculix,code_aster"
 
 
 @pytest.fixture
-def curve(tmp_path, monkeypatch) -> pathlib.Path:
+def curve(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = example_curve("voce")
     assert path is not None

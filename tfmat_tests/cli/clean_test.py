@@ -18,7 +18,7 @@ FILES = ("manifest.json", "shard-00000-of-00001.features", "shard-00000-of-00001
 
 
 @pytest.fixture
-def names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def names(tmp_path, monkeypatch):
     """Three data sets in data/: used by a finished run, used by nothing, and an unfinished one; beside other things."""
     monkeypatch.chdir(tmp_path)
     found = []
@@ -53,7 +53,7 @@ def _clean(capsys: Capture, *arguments: str) -> tuple[int, str]:
     return status, captured.out + captured.err
 
 
-def test_lists_size_age_state_and_users(names: list[str], capsys: Capture) -> None:
+def test_lists_size_age_state_and_users(names, capsys):
     hours = 3 * 3600
     manifest = pathlib.Path("data", names[1], "manifest.json")
     os.utime(manifest, (manifest.stat().st_mtime - hours,) * 2)
@@ -73,14 +73,14 @@ def test_lists_size_age_state_and_users(names: list[str], capsys: Capture) -> No
     assert _left() == set(names)
 
 
-def test_a_name_deletes_what_no_run_uses(names: list[str], capsys: Capture) -> None:
+def test_a_name_deletes_what_no_run_uses(names, capsys):
     assert _clean(capsys, names[1]) == (0, f"deleted data/{names[1]} (0.1 MB)\n")
     assert _left() == {names[0], names[2]}
     assert _clean(capsys, f"data/{names[2]}/")[0] == 0
     assert _left() == {names[0]}
 
 
-def test_what_a_run_uses_needs_more_than_its_name(names: list[str], capsys: Capture) -> None:
+def test_what_a_run_uses_needs_more_than_its_name(names, capsys):
     status, said = _clean(capsys, names[0])
     assert status == 2 and "used by runs/deep/first); add --yes to do it" in said
     assert _left() == set(names)
@@ -88,7 +88,7 @@ def test_what_a_run_uses_needs_more_than_its_name(names: list[str], capsys: Capt
     assert _left() == set(names[1:])
 
 
-def test_all_that_is_unused(names: list[str], capsys: Capture) -> None:
+def test_all_that_is_unused(names, capsys):
     status, said = _clean(capsys, "--unused")
     assert status == 2 and "0.2 MB" in said and said.endswith("; add --yes to do it\n")
     assert _left() == set(names)
@@ -104,7 +104,7 @@ def test_all_that_is_unused(names: list[str], capsys: Capture) -> None:
     )
 
 
-def test_a_study_uses_its_data_set_too(names: list[str], capsys: Capture) -> None:
+def test_a_study_uses_its_data_set_too(names, capsys):
     folder = pathlib.Path("runs/scaling/launches/0-one")
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text(json.dumps({"dataset": os.path.abspath(f"data/{names[1]}")}))
@@ -114,9 +114,7 @@ def test_a_study_uses_its_data_set_too(names: list[str], capsys: Capture) -> Non
 
 
 @pytest.mark.parametrize(("answer", "deleted"), [("y", True), ("n", False), ("", False)])
-def test_at_a_terminal_it_asks(
-    names: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch, answer: str, deleted: bool
-) -> None:
+def test_at_a_terminal_it_asks(names, capsys, monkeypatch, answer, deleted):
     ours, its = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
     with open(its) as terminal:
@@ -128,9 +126,7 @@ def test_at_a_terminal_it_asks(
 
 
 @pytest.mark.parametrize("holder", ["data/{}", "runs/deep/first"])
-def test_what_is_written_or_trained_on_is_never_deleted(
-    names: list[str], capsys: Capture, holder: str
-) -> None:
+def test_what_is_written_or_trained_on_is_never_deleted(names, capsys, holder):
     with open(pathlib.Path(holder.format(names[0]), ".lock"), "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         status, said = _clean(capsys, names[0], "--yes")
@@ -138,14 +134,14 @@ def test_what_is_written_or_trained_on_is_never_deleted(
     assert _left() == set(names)
 
 
-def test_a_folder_that_holds_something_else_too(names: list[str], capsys: Capture) -> None:
+def test_a_folder_that_holds_something_else_too(names, capsys):
     pathlib.Path("data", names[1], "notes.txt").write_text("mine")
     status, said = _clean(capsys, names[1])
     assert status == 2 and "holds notes.txt, which is no part of a data set" in said
     assert set(os.listdir(f"data/{names[1]}")) >= {*FILES[:3], "notes.txt"}
 
 
-def test_what_is_kept_beside_the_records_goes_with_them(names: list[str], capsys: Capture) -> None:
+def test_what_is_kept_beside_the_records_goes_with_them(names, capsys):
     folder = pathlib.Path("data", names[1])
     for name in ("bayes_risk.json", f"fits-{32 * 'a'}.npz", f".fits-{32 * 'b'}.npz.x1.tmp"):
         (folder / name).write_text("{}")
@@ -153,7 +149,7 @@ def test_what_is_kept_beside_the_records_goes_with_them(names: list[str], capsys
     assert not folder.exists()
 
 
-def test_what_a_killed_writer_leaves(names: list[str], capsys: Capture) -> None:
+def test_what_a_killed_writer_leaves(names, capsys):
     """Right after the folder was made; amid a first shard; amid the deletion; and a damaged manifest."""
     for digit, file in enumerate(
         (".lock", ".shard-00000-of-00002.labels.a1b2.tmp", FILES[1], "manifest.json")
@@ -180,22 +176,22 @@ def test_what_a_killed_writer_leaves(names: list[str], capsys: Capture) -> None:
         (["--unused", "--yes", "--runs_dir=none"], "there is no folder none, whose runs could"),
     ],
 )
-def test_mistakes(names: list[str], capsys: Capture, arguments: list[str], message: str) -> None:
+def test_mistakes(names, capsys, arguments, message):
     status, said = _clean(capsys, *arguments)
     assert status == 2 and message in said
     assert _left() == set(names)
 
 
-def test_a_data_set_instead_of_its_folder(names: list[str], capsys: Capture) -> None:
+def test_a_data_set_instead_of_its_folder(names, capsys):
     status, said = _clean(capsys, f"--data_dir=data/{names[0]}")
     assert status == 2 and f"tfmat clean --data_dir=data {names[0]}" in said
 
 
-def test_nothing_there(tmp_path: pathlib.Path, capsys: Capture) -> None:
+def test_nothing_there(tmp_path, capsys):
     assert _clean(capsys, f"--data_dir={tmp_path}") == (0, f"no data sets in {tmp_path}\n")
 
 
-def test_a_deleted_data_set_is_made_again(names: list[str], capsys: Capture) -> None:
+def test_a_deleted_data_set_is_made_again(names, capsys):
     shutil.copytree(f"data/{names[0]}", "before")
     assert _clean(capsys, names[0], "--yes")[0] == 0
     generate_dataset(CurveSettings(), seed=0, num_curves=40, num_test=2, data_dir="data")

@@ -17,7 +17,7 @@ from tfmat.records.files import example_curve, write_example_curve
 
 
 @pytest.fixture
-def curve(tmp_path) -> pathlib.Path:
+def curve(tmp_path):
     path = example_curve("hahn_tsai")
     assert path is not None
     return pathlib.Path(shutil.copy(path, tmp_path / "curve.csv"))

@@ -138,9 +138,7 @@ def _run(folder: pathlib.Path, program: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("before", ["", SLOW_TO_START], ids=["quiet", "busy"])
-def test_an_interruption_is_not_lost_in_a_destructor(
-    tmp_path: pathlib.Path, number: signal.Signals, before: str
-) -> None:
+def test_an_interruption_is_not_lost_in_a_destructor(tmp_path, number, before):
     ended = _run(tmp_path, before + SWALLOWED.format(number=int(number)))
     name = "interrupted" if number == signal.SIGINT else f"{number.name} received"
     assert ended.returncode == 75
@@ -148,26 +146,26 @@ def test_an_interruption_is_not_lost_in_a_destructor(
     assert ended.stderr == f"tfmat: {name}; start the same command again to go on\n"
 
 
-def test_ctrl_c_in_code_made_of_text_ends_with_75(tmp_path: pathlib.Path) -> None:
+def test_ctrl_c_in_code_made_of_text_ends_with_75(tmp_path):
     ended = _run(tmp_path, MADE_OF_TEXT)
     said = ended.stderr.count("interrupted; start the same")
     assert (ended.returncode, said) == (75, 1), ended.stderr
 
 
 @pytest.mark.parametrize("program", [WHILE_TOLD, WHEN_ALL_IS_SAID], ids=["while", "afterwards"])
-def test_ctrl_c_again_when_the_first_is_told(tmp_path: pathlib.Path, program: str) -> None:
+def test_ctrl_c_again_when_the_first_is_told(tmp_path, program):
     ended = _run(tmp_path, program)
     assert ended.returncode == 75
     assert ended.stderr == "tfmat: interrupted; start the same command again to go on\n"
 
 
-def test_sigterm_ends_what_hangs_after_all_is_said(tmp_path: pathlib.Path) -> None:
+def test_sigterm_ends_what_hangs_after_all_is_said(tmp_path):
     assert "SIGTERM" in HANGS_AFTERWARDS
     ended = _run(tmp_path, HANGS_AFTERWARDS)
     assert ended.returncode == -signal.SIGTERM
     assert ended.stderr == "tfmat: interrupted; start the same command again to go on\n"
 
 
-def test_other_errors_of_destructors_are_shown(tmp_path: pathlib.Path) -> None:
+def test_other_errors_of_destructors_are_shown(tmp_path):
     ended = _run(tmp_path, DEFECT)
     assert ended.returncode == 0 and "ZeroDivisionError" in ended.stderr

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -17,7 +16,6 @@ from tfmat.cli import data
 from tfmat.cli import main as module
 from tfmat.cli.main import COMMANDS, find_command, main
 from tfmat.config import load_config
-from tfmat_tests.refused import Refuse
 
 Capture = pytest.CaptureFixture[str]
 
@@ -34,19 +32,19 @@ def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("argument", ["--help", "-h", "help", "--helpfull"])
-def test_help(capsys: Capture, argument: str) -> None:
+def test_help(capsys, argument):
     assert main([argument]) == 0
     out = capsys.readouterr().out
     assert all(f"  {name} " in out for name in COMMANDS)
     assert "exit status: 0 done; 1 a defect of tfmat; 2 something in the input" in out
 
 
-def test_nothing_at_all_is_a_mistake_that_teaches(capsys: Capture) -> None:
+def test_nothing_at_all_is_a_mistake_that_teaches(capsys):
     assert main([]) == 2
     assert "usage: tfmat COMMAND" in capsys.readouterr().out
 
 
-def test_version(capsys: Capture) -> None:
+def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"tfmat {__version__}\n"
 
@@ -65,7 +63,7 @@ def test_version(capsys: Capture) -> None:
         (["generate", "--seed"], None),
     ],
 )  # fmt: skip
-def test_one_line_for_a_mistake(refused: Refuse, arguments: list[str], line: str | None) -> None:
+def test_one_line_for_a_mistake(refused, arguments, line):
     assert refused(*arguments) == line or line is None
 
 
@@ -76,15 +74,13 @@ def test_one_line_for_a_mistake(refused: Refuse, arguments: list[str], line: str
         errors.Interrupted,
     ],
 )  # fmt: skip
-def test_errors_become_their_exit_status(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture, error: type[errors.TfmatError]
-) -> None:
+def test_errors_become_their_exit_status(monkeypatch, capsys, error):
     _raising(monkeypatch, error("what is wrong"))
     assert main(["laws"]) == error.exit_status
     assert capsys.readouterr().err == "tfmat: what is wrong\n"
 
 
-def test_too_little_memory_for_a_library(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_too_little_memory_for_a_library(monkeypatch, capsys):
     """NumPy and TensorFlow say it somewhere among the causes (seen with `ulimit -v 300000`)."""
     error = ImportError("a long text about what to do")
     error.__cause__ = ImportError("libx.so.2: failed to map segment from shared object")
@@ -102,13 +98,13 @@ def test_too_little_memory_for_a_library(monkeypatch: pytest.MonkeyPatch, capsys
             main(["laws"])
 
 
-def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_ctrl_c(monkeypatch, capsys):
     _raising(monkeypatch, KeyboardInterrupt())
     assert main(["laws"]) == 75
     assert capsys.readouterr().err == "tfmat: interrupted; start the same command again to go on\n"
 
 
-def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_not_hidden(monkeypatch):
     for error in (ZeroDivisionError(), FileNotFoundError(2, "none"), SystemExit(5)):
         _raising(monkeypatch, error)
         with pytest.raises(type(error)):
@@ -116,7 +112,7 @@ def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_signals(monkeypatch: pytest.MonkeyPatch, capsys: Capture, number: signal.Signals) -> None:
+def test_signals(monkeypatch, capsys, number):
     def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
         os.kill(os.getpid(), number)
         return 0
@@ -130,7 +126,7 @@ def test_signals(monkeypatch: pytest.MonkeyPatch, capsys: Capture, number: signa
     assert signal.getsignal(number) == before
 
 
-def test_from_a_thread_of_another_program(capsys: Capture) -> None:
+def test_from_a_thread_of_another_program(capsys):
     statuses: list[int] = []
     thread = threading.Thread(target=lambda: statuses.append(main(["laws", "voce"])))
     thread.start()
@@ -139,13 +135,13 @@ def test_from_a_thread_of_another_program(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in TAKE_ARGUMENTS])
-def test_a_stray_argument_is_refused(name: str, capsys: Capture) -> None:
+def test_a_stray_argument_is_refused(name, capsys):
     assert main([name, "stray"]) == 2
     assert f"tfmat: {name} takes no argument 'stray'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_the_agreed_form(name: str, capsys: Capture) -> None:
+def test_every_command_has_the_agreed_form(name, capsys):
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out.partition("\nconfig keys (")[0]
     assert re.match(f"tfmat {name}: \\w", text)
@@ -157,7 +153,7 @@ def test_every_command_has_the_agreed_form(name: str, capsys: Capture) -> None:
     assert ("trust" in known) == ("workdir" in known or name == "generate")
 
 
-def test_help_shows_flags_in_titled_groups(capsys: Capture) -> None:
+def test_help_shows_flags_in_titled_groups(capsys):
     """All that `tfmat identify` takes stands on two screens, and what is wanted most comes first."""
     assert main(["identify", "--help"]) == 0
     text = capsys.readouterr().out
@@ -177,7 +173,7 @@ def _shown(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("command", ["train", "layouts", "scale", "lr_range"])
-def test_help_shows_what_a_run_would_take(command: str, capsys: Capture) -> None:
+def test_help_shows_what_a_run_would_take(command, capsys):
     """The config file's own values and those of the command line, not the schema's."""
     assert main([command, "--help"]) == 0
     shown = _shown(capsys.readouterr().out)
@@ -194,14 +190,14 @@ def test_help_shows_what_a_run_would_take(command: str, capsys: Capture) -> None
     assert main([command, "--unknown", "--help"]) == 0
 
 
-def test_flags_and_arguments_in_any_order(capsys: Capture) -> None:
+def test_flags_and_arguments_in_any_order(capsys):
     assert main(["laws", "voce", "--json"]) == 0
     first = capsys.readouterr().out
     assert main(["laws", "--json", "voce"]) == 0
     assert capsys.readouterr().out == first
 
 
-def test_the_program_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_the_program_ends_with_the_status(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["tfmat", "--nothing"])
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -213,25 +209,21 @@ def test_the_program_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsy
     assert caught.value.code == 2
 
 
-def test_a_full_disk_behind_standard_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_a_full_disk_behind_standard_output(monkeypatch, capsys):
     _raising(monkeypatch, OSError(28, os.strerror(28)))
     monkeypatch.setattr(module, "_discard_output", lambda: None)
     assert main(["laws"]) == 2
     assert "cannot write the output: No space left on device" in capsys.readouterr().err
 
 
-def test_the_project_folder_is_not_needed(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_the_project_folder_is_not_needed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--help"]) == 0
     assert "configs/quickstart.py" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 
-def test_the_list_of_commands_loads_nothing_heavy() -> None:
+def test_the_list_of_commands_loads_nothing_heavy():
     heavy = "{'jinja2', 'numpy', 'psutil', 'rich', 'subprocess', 'tensorflow'}"
     program = f"import sys, tfmat.cli.main; print(*sorted({heavy} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

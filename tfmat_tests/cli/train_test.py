@@ -1,6 +1,5 @@
 """Flags of `tfmat train`; whole runs are in end_to_end/."""
 
-import pathlib
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ Calls = list[dict[str, Any]]
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Calls:
+def calls(monkeypatch, tmp_path):
     """What the main job would have been called with."""
     seen: Calls = []
 
@@ -36,17 +35,17 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Calls:
         (["--config.x", "-1", "--law=v"], ["--config_override=x=-1", "--law=v"]),
     ],
 )
-def test_overrides_are_rewritten(before: list[str], after: list[str]) -> None:
+def test_overrides_are_rewritten(before, after):
     assert rewrite(before) == after
 
 
 @pytest.mark.parametrize("arguments", [["--config.seed"], ["--config.seed", "--law=voce"]])
-def test_an_override_without_a_value(arguments: list[str]) -> None:
+def test_an_override_without_a_value(arguments):
     with pytest.raises(InputError, match="--config.seed has no value; write --config.seed=VALUE"):
         rewrite(arguments)
 
 
-def test_the_defaults(calls: Calls) -> None:
+def test_the_defaults(calls):
     assert main(["train"]) == 0
     (call,) = calls
     assert (call["workdir"], call["data_dir"], call["backend"]) == (
@@ -57,7 +56,7 @@ def test_the_defaults(calls: Calls) -> None:
     assert call["config"].train_for == "12epochs"
 
 
-def test_flags_reach_the_job(calls: Calls) -> None:
+def test_flags_reach_the_job(calls):
     assert main(
         ["train", "--config=configs/smoke.py", "--config.seed=5", "--law=voce", "--data_dir=d",
          "--config.fixed.E", "193000", "--config.seed=6", "--config.ranges.Q=50,1600"]
@@ -69,7 +68,7 @@ def test_flags_reach_the_job(calls: Calls) -> None:
     assert dict(config.fixed) == {"E": 193_000.0} and dict(config.ranges) == {"Q": (50.0, 1600.0)}
 
 
-def test_a_config_of_ones_own_names_the_run(calls: Calls, tmp_path: pathlib.Path) -> None:
+def test_a_config_of_ones_own_names_the_run(calls, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from tfmat.config import default_config\n\n\ndef get_config():\n    return default_config()\n"
     )
@@ -78,9 +77,7 @@ def test_a_config_of_ones_own_names_the_run(calls: Calls, tmp_path: pathlib.Path
     assert [call["workdir"] for call in calls] == ["runs/mine", "elsewhere"]
 
 
-def test_a_folder_that_cannot_be_one(
-    calls: Calls, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_one(calls, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["train", "--workdir=file"]) == 2
     assert capsys.readouterr().err == "tfmat: --workdir=file: file is a file; give a folder\n"

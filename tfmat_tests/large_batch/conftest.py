@@ -1,15 +1,10 @@
-"""A sweep of two batches as `tfmat batch_sweep` leaves it, and the test of a refusal, for all tests of this folder."""
-
-import pathlib
+"""A sweep of two batches as `tfmat batch_sweep` leaves it."""
 
 import pytest
 
 from tfmat.cli.main import main
 from tfmat_tests.pictures import BLANK
-from tfmat_tests.refused import refused
 from tfmat_tests.trained_run import alone
-
-__all__ = ["refused"]
 
 SMALL = [
     "--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=200", "--config.data.num_points=50",
@@ -18,7 +13,7 @@ SMALL = [
 
 
 @pytest.fixture(scope="session")
-def sweep(session_folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
+def sweep(session_folder):
     """Its folder, and the arguments that made it; not to be written into but by the same arguments.
 
     Nothing is painted; the same command again paints the sweep's picture.

@@ -82,7 +82,7 @@ def test_a_formula_s_numbers_are_found_again_within_5_percent(truth):
 def test_the_intervals_hold_the_truth_and_the_checks_are_near():
     truth = Truth()
     measurements, _, (combination, model) = fitted(truth)
-    prediction = Predictor(model).weak(75, workers=[8])[0]
+    prediction = Predictor(model).weak(75)[3]
     assert (
         prediction.step_seconds.low < prediction.step_seconds.value < prediction.step_seconds.high
     )

@@ -9,18 +9,13 @@ from scipy import stats
 
 from tfmat.errors import InputError
 from tfmat.scaling.model import (
-    ALGORITHMS,
     LineUse,
-    Link,
     MeteredLine,
     added_worker,
     expected_maximum,
-    hierarchical_seconds,
     line_fits,
     median_with_interval,
-    ring_bytes,
     series,
-    server_bytes,
     summarise,
     training_lines,
 )
@@ -111,62 +106,6 @@ def test_the_interval_holds_the_median_about_as_often_as_it_says():
     assert dataclasses.astuple(median_with_interval([3.0, 1.0])) == (1.0, 2.0, 3.0)
 
 
-def ring_by_counting(workers: int) -> tuple[int, float]:
-    """Messages one after the other, and gradients that a worker sends, of a ring run step by step on real numbers."""
-    parts = np.arange(workers * workers, dtype=float).reshape(workers, workers)
-    total = parts.sum(axis=0)
-    messages = 0
-    for reduce in (True, False):
-        for step in range(workers - 1):
-            messages += 1
-            before = parts.copy()
-            for rank in range(workers):
-                chunk = (rank - step + (0 if reduce else 1)) % workers
-                to = (rank + 1) % workers
-                parts[to, chunk] = before[rank, chunk] + (before[to, chunk] if reduce else 0)
-    np.testing.assert_array_equal(parts, np.tile(total, (workers, 1)))
-    return messages, messages / workers
-
-
-@pytest.mark.parametrize("workers", [2, 3, 8])
-def test_a_ring_costs_what_one_sends_when_it_really_sums(workers):
-    messages, volume = ring_by_counting(workers)
-    assert ALGORITHMS["ring"].messages(workers) == messages
-    assert ALGORITHMS["ring"].volume(workers) == pytest.approx(volume)
-    assert ring_bytes(1000, workers) == pytest.approx(1000 * volume)
-
-
-def test_the_server_s_link_carries_p_times_the_ring_s():
-    """One server: P - 1 gradients in, P - 1 weights out."""
-    assert server_bytes(1000, 2) == 2000
-    assert server_bytes(1000, 1024) == 2 * 1023 * 1000
-    for workers in (2, 8, 64):
-        assert server_bytes(1000, workers) == pytest.approx(workers * ring_bytes(1000, workers))
-
-
-def test_which_algorithm_wins_is_what_thakur_et_al_say():
-    """Section 4.5: a tree for short messages on powers of two is beaten by halving and doubling for long ones."""
-    latency, byte_seconds = 1e-5, 1e-9
-    times = {
-        (name, size): algorithm.seconds(64, size, latency, byte_seconds)
-        for name, algorithm in ALGORITHMS.items()
-        for size in (8, 2**26)
-    }
-    assert times["halving", 2**26] < times["tree", 2**26]
-    assert times["halving", 8] < times["ring", 8]
-    # All the same volume as the ring, fewer messages.
-    assert times["halving", 2**26] == pytest.approx(times["ring", 2**26], rel=0.02)
-    assert times["server", 2**26] > 30 * times["ring", 2**26]
-
-
-def test_rings_within_and_between_nodes_cost_what_they_say():
-    inside, between = Link(1e-6, 1e-10), Link(1e-5, 1e-9)
-    one = hierarchical_seconds(1e6, 1, 4, inside, between)
-    assert one == pytest.approx(ALGORITHMS["ring"].seconds(4, 1e6, 1e-6, 1e-10))
-    eight = hierarchical_seconds(1e6, 8, 4, inside, between)
-    assert eight - one == pytest.approx(2 * 7 * 1e-5 + 2 * 7 / 8 * 1e6 * 1e-9)
-
-
 # Harter (1961), Expected values of normal order statistics, Biometrika 48, table 1.
 @pytest.mark.parametrize(
     ("workers", "value"),
@@ -243,13 +182,25 @@ def records(steps, compiling):
     ]
 
 
-def seconds(lines):
-    return [line.seconds for line in lines]
-
-
-def test_an_epoch_within_the_first_call_takes_as_long_as_the_others():
-    lines = training_lines(records([100, 100, 100], [20.0, 0.0, 0.0]), 100, STEP)
-    assert seconds(lines) == pytest.approx([0.5, 1.0, 1.5])
+@pytest.mark.parametrize(
+    ("steps", "compiling", "untimed", "mean", "expected"),
+    [
+        # An epoch within the call that compiles takes as long as the others.
+        ([100, 100, 100], [20.0, 0.0, 0.0], 100, STEP, [0.5, 1.0, 1.5]),
+        # Nothing compiled.
+        ([100, 100], [0.0, 0.0], 0, STEP, [0.5, 1.0]),
+        # 400 steps an epoch, 100 of them in the call that compiles.
+        ([400, 400], [20.0, 0.0], 100, STEP, [2.0, 4.0]),
+        # A single epoch has the mean of its timed steps.
+        ([400], [20.0], 100, 0.006, [300 * STEP + 0.6]),
+    ],
+)
+def test_seconds_of_a_training_are_those_of_its_steps(steps, compiling, untimed, mean, expected):
+    found = records(steps, compiling)
+    if compiling[0]:
+        found[0].use.first_call_seconds = compiling[0] + untimed * STEP
+    lines = training_lines(found, untimed, mean)
+    assert [line.seconds for line in lines] == pytest.approx(expected)
     assert (lines[0].epoch, lines[0].loss, lines[0].val_loss) == (1.0, 1.0, None)
 
 
@@ -259,21 +210,4 @@ def test_the_median_of_the_later_records_is_taken():
     for record in disturbed[3:]:
         record.training_seconds += 7.0
     lines = training_lines(disturbed, 100, 0.03)
-    assert seconds(lines) == pytest.approx([0.5, 1.0, 1.5, 9.0])
-
-
-def test_part_of_an_epoch_in_the_first_call():
-    """400 steps an epoch, 100 of them in the call that compiles."""
-    found = records([400, 400], [20.0, 0.0])
-    found[0].use.first_call_seconds = 20.0 + 100 * STEP
-    assert seconds(training_lines(found, 100, STEP)) == pytest.approx([2.0, 4.0])
-
-
-def test_a_single_epoch_has_the_mean_of_its_timed_steps():
-    found = records([400], [20.0])
-    found[0].use.first_call_seconds = 20.0 + 100 * STEP
-    assert seconds(training_lines(found, 100, 0.006)) == pytest.approx([300 * STEP + 0.6])
-
-
-def test_nothing_compiled_in_a_run_leaves_its_times_alone():
-    assert seconds(training_lines(records([100, 100], [0.0, 0.0]), 0, STEP)) == pytest.approx([0.5, 1.0])  # fmt: skip
+    assert [line.seconds for line in lines] == pytest.approx([0.5, 1.0, 1.5, 9.0])

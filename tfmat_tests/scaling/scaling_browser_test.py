@@ -3,7 +3,6 @@
 The pictures of the page are kept: in $TFMAT_SCREENSHOTS where that is set, else in pytest's folder of the test.
 """
 
-import pathlib
 import shutil
 
 import numpy as np
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.pictures
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def page(tmp_path_factory):
     """A page with every section."""
     folder = tmp_path_factory.mktemp("study")
     shutil.copy(golden.FOLDER / FILE, folder)

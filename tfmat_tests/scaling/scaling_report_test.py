@@ -110,20 +110,16 @@ def test_the_command_finds_a_study_and_shows_what_machines_and_programs_said_as_
         ("--watts_a_worker=5", '{"kind": "no"}', "line 1: format none"),
     ],
 )
-def test_a_mistake_gets_one_line_and_changes_nothing(tmp_path, capsys, flag, content, message):
+def test_a_mistake_gets_one_line_and_changes_nothing(tmp_path, refused, flag, content, message):
     write_measurements(tmp_path, study(Truth(), workers=(2,), batches=(75,), rounds=1))
     if content is not None:
         (tmp_path / FILE).write_text(content)
-    assert main(["report", f"--workdir={tmp_path}", flag]) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert len(captured.err.splitlines()) == 1
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert message in refused("report", f"--workdir={tmp_path}", flag)
 
 
-def test_a_flag_of_studies_is_refused_for_a_run(tmp_path, capsys):
-    assert main(["report", f"--workdir={tmp_path}", "--price_per_hour=1"]) == 2
-    assert "--price_per_hour is for a scaling study" in capsys.readouterr().err
+def test_a_flag_of_studies_is_refused_for_a_run(tmp_path, refused):
+    said = refused("report", f"--workdir={tmp_path}", "--price_per_hour=1")
+    assert "--price_per_hour is for a scaling study" in said
 
 
 def test_an_empty_study_has_a_page_that_says_so(tmp_path):

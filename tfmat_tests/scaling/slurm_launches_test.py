@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -36,7 +35,7 @@ def planned(matrix: Matrix) -> Launch:
     return dataclasses.replace(launch, folder=pathlib.Path("/study/launches/0-horovod"))
 
 
-def test_job_of_eight_workers_on_nodes_of_four() -> None:
+def test_job_of_eight_workers_on_nodes_of_four():
     matrix = Matrix(runs=[Runs("horovod", workers=8, batch_a_worker=75)])
     text = job_script(job_of(planned(matrix), TEMPLATE, SITE), SITE)
     # The rest of the script is that of every job (tfmat_tests/launch).
@@ -44,7 +43,7 @@ def test_job_of_eight_workers_on_nodes_of_four() -> None:
     assert own == GOLDEN.read_text().splitlines()
 
 
-def test_nodes_are_filled_or_spread_over() -> None:
+def test_nodes_are_filled_or_spread_over():
     matrix = Matrix(runs=[Runs("single", batch_a_worker=75)])
     filled, spread = (
         Variant("steps", "horovod", 4, "mpi", placement=placement)
@@ -57,9 +56,7 @@ def test_nodes_are_filled_or_spread_over() -> None:
     assert machine.hardware == "SLURM, batch"
 
 
-def test_a_node_of_unknown_size_is_told_before_anything_is_made(
-    refused: Callable[..., str], tmp_path: pathlib.Path
-) -> None:
+def test_a_node_of_unknown_size_is_told_before_anything_is_made(refused, tmp_path):
     config = write_config(tmp_path, 'Matrix(runs=[Runs("single", batch_a_worker=75)])')
     (tmp_path / "site.toml").write_text("")
     said = refused(
@@ -70,9 +67,7 @@ def test_a_node_of_unknown_size_is_told_before_anything_is_made(
     assert {path.name for path in tmp_path.iterdir()} == {"site.toml", "study.py"}
 
 
-def test_a_dry_run_prints_the_first_job_and_simulates_nothing(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_the_first_job_and_simulates_nothing(tmp_path, capsys):
     config = write_config(tmp_path, 'Matrix(runs=[Runs("single", batch_a_worker=75)])')
     (tmp_path / "site.toml").write_text("cores_per_node = 2\n")
     command = [
@@ -85,7 +80,7 @@ def test_a_dry_run_prints_the_first_job_and_simulates_nothing(
 
 
 @pytest.mark.large
-def test_on_a_trial_cluster(trial_slurm: Cluster, tmp_path: pathlib.Path) -> None:  # noqa: F811
+def test_on_a_trial_cluster(trial_slurm, tmp_path):  # noqa: F811
     config = write_config(
         tmp_path,
         """Matrix(rounds=1, seconds=0.2, dataset_size=1500, workers_per_node=1,

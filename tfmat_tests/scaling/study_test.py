@@ -59,7 +59,7 @@ def parent(process: psutil.Process) -> int | None:
 
 
 @pytest.fixture(scope="module")
-def study(programs: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def study(programs, tmp_path_factory):
     """The folder of a study that was killed, interrupted, and gone on with."""
     mpi.need_mpirun()
     folder = tmp_path_factory.mktemp("scale")
@@ -91,7 +91,7 @@ def lines(path: pathlib.Path) -> list[str]:
     return [line for line in path.read_text().splitlines() if line.startswith(kinds)]
 
 
-def test_nothing_is_lost_and_nothing_is_repeated(study: pathlib.Path) -> None:
+def test_nothing_is_lost_and_nothing_is_repeated(study):
     before, after = lines(study.parent / "before.jsonl"), lines(study / FILE)
     assert before
     assert set(before) <= set(after)
@@ -105,7 +105,7 @@ def test_nothing_is_lost_and_nothing_is_repeated(study: pathlib.Path) -> None:
     assert not any((study / "launches").iterdir())
 
 
-def test_another_run_has_nothing_to_do(programs: ForkServer, study: pathlib.Path) -> None:
+def test_another_run_has_nothing_to_do(programs, study):
     before = lines(study / FILE)
     ended = start(programs, study.parent).wait(PATIENCE)
     assert ended.status == 0, ended
@@ -113,13 +113,13 @@ def test_another_run_has_nothing_to_do(programs: ForkServer, study: pathlib.Path
     assert lines(study / FILE) == before
 
 
-def test_another_config_is_refused(programs: ForkServer, study: pathlib.Path) -> None:
+def test_another_config_is_refused(programs, study):
     ended = start(programs, study.parent, "--config.optimizer.learning_rate=0.5").wait(PATIENCE)
     assert ended.status == 2
     assert "optimizer.learning_rate=0.001, now it is 0.5" in ended.err
 
 
-def test_the_report_is_written_with_its_verdict(study: pathlib.Path) -> None:
+def test_the_report_is_written_with_its_verdict(study):
     said = (study.parent / "said.txt").read_text()
     # Whatever it is: beside a busy machine it is that nothing can be said.
     verdict = judge(analyse(read_measurements(study), Assumptions(price_per_hour=2.0))).text
@@ -128,7 +128,7 @@ def test_the_report_is_written_with_its_verdict(study: pathlib.Path) -> None:
     assert '"price_per_hour": 2.0' in (study / "assumptions.json").read_text()
 
 
-def test_what_was_measured_can_be_true(study: pathlib.Path) -> None:
+def test_what_was_measured_can_be_true(study):
     found: Measurements = read_measurements(study)
     for each in found.repetitions:
         assert each.point.model.parameters == WEIGHTS
@@ -152,7 +152,7 @@ def test_what_was_measured_can_be_true(study: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(("library", "transport"), [("mpi", ""), ("tensorflow", "")])
-def test_larger_messages_take_longer(study: pathlib.Path, library: str, transport: str) -> None:
+def test_larger_messages_take_longer(study, library, transport):
     of_library = [e for e in read_measurements(study).allreduces if e.library == library]
     ordered = sorted(of_library, key=lambda each: each.bytes)
     assert [each.bytes for each in ordered] == [2**10, 4 * WEIGHTS, 2**16, 2**20, 2**24]

@@ -4,6 +4,7 @@ import dataclasses
 import re
 import shutil
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -26,7 +27,7 @@ STATIC = re.compile(r"(?<=\*STATIC\n)([^,]+),([^,]+),([^,]+),(\S+)")
 
 def patient(folder):
     """The description of a folder, for a machine that has much else to do."""
-    return dataclasses.replace(read_description(folder), time_limit=500.0)
+    return msgspec.structs.replace(read_description(folder), time_limit=500.0)
 
 
 # Each stands for both, and with --all each test has both.

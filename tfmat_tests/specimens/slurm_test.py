@@ -76,7 +76,7 @@ class Submitted:
 
 
 @pytest.fixture
-def campaign(tmp_path: pathlib.Path) -> Submitted:
+def campaign(tmp_path):
     return Submitted(tmp_path)
 
 

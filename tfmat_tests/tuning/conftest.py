@@ -113,13 +113,13 @@ class Search:
 
 
 @pytest.fixture
-def search(programs: ForkServer, tmp_path: pathlib.Path) -> Search:
+def search(programs, tmp_path):
     """A search in a folder of its own."""
     return Search(programs, tmp_path / "search", HERE / "space.py")
 
 
 @pytest.fixture
-def make_search(programs: ForkServer, tmp_path: pathlib.Path):
+def make_search(programs, tmp_path):
     """Makes one with other settings of space.py: `NAME="value"` replaces what it reads from the environment."""
 
     def make(name: str, **settings: str) -> Search:

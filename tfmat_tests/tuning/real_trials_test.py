@@ -1,7 +1,6 @@
 """Searches whose trials are real trainings, small ones: killed, gone on with, promoted."""
 
 import os
-import pathlib
 import signal
 
 import pytest
@@ -50,7 +49,7 @@ class RealSearch(Search):
 
 
 @pytest.fixture
-def real(programs, tmp_path: pathlib.Path, monkeypatch):
+def real(programs, tmp_path, monkeypatch):
     """Makes a search of an algorithm; trials are processes of their own and must find tfmat."""
 
     def make(algorithm: str, max_trials: int | None) -> RealSearch:

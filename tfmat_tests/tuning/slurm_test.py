@@ -48,7 +48,7 @@ class SubmittedSearch(Search):
 
 
 @pytest.fixture
-def submitted(tmp_path: pathlib.Path) -> SubmittedSearch:
+def submitted(tmp_path):
     """A search in a folder of its own."""
     return SubmittedSearch(None, tmp_path / "search", HERE / "space.py")  # type: ignore[arg-type]
 

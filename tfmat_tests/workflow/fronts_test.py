@@ -45,9 +45,7 @@ def _train(config, folder: pathlib.Path) -> PackedDataset:
         {"law": "voce_chaboche_1", "tests": "cyclic,cyclic", "data__missing_tests": "0.3"},
     ],
 )
-def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
-    simulated: dict[str, str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(simulated, tmp_path, capsys):
     config = _config(data__num_points="64", model__representation="plastic_spectrum", **simulated)
     dataset = _train(config, tmp_path)
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
@@ -79,9 +77,7 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
     assert "is done" in said and "prepared" not in said
 
 
-def test_a_network_around_fits_starts_where_they_end(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_around_fits_starts_where_they_end(tmp_path, monkeypatch):
     """After forty steps over 300 curves means are nearly the best possible; the loss is that of the saved file."""
     config = _config(
         model__representation="fit", model__uncertainty="flow", train_for="40steps",
@@ -113,9 +109,7 @@ def test_a_network_around_fits_starts_where_they_end(
     _check_that_records_are_fitted_once(tmp_path / "run", dataset, monkeypatch)
 
 
-def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(tmp_path, monkeypatch):
     """Blocks of fits that are there are not made again, by the same run or another one, whose weights are the same."""
     config = _config(model__representation="fit", data__num_test="8", train_for="4steps")
     monkeypatch.setattr(job, "_LEAST_IN_BLOCK", 50)

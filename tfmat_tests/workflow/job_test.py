@@ -61,12 +61,8 @@ def test_sizes_that_cannot_be_are_refused_before_anything_is_made(
         ),
     ],
 )
-def test_a_plastic_spectrum_is_for_driven_strain_alone(changes, message, capsys, tmp_path):
-    folders = [f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path / 'data'}"]
-    spectrum = "--config.model.representation=plastic_spectrum"
-    assert main(["train", *changes, spectrum, *folders]) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+def test_a_plastic_spectrum_is_for_driven_strain_alone(changes, message, refused):
+    assert message in refused("train", *changes, "--config.model.representation=plastic_spectrum")
 
 
 def test_a_fit_needs_the_law_of_the_records(tmp_path, refused):
