@@ -50,7 +50,7 @@ class SubmittedSearch(Search):
 @pytest.fixture
 def submitted(tmp_path):
     """A search in a folder of its own."""
-    return SubmittedSearch(None, tmp_path / "search", HERE / "space.py")  # type: ignore[arg-type]
+    return SubmittedSearch(None, tmp_path / "search", HERE / "space.py")
 
 
 def wait_for_end(cluster, job_id: str, search: SubmittedSearch) -> set[str]:
