@@ -22,7 +22,7 @@ from tfmat.errors import InputError
 from tfmat.identification.answer import Identification, identify
 from tfmat.identification.networks import law_alone
 from tfmat.materials import find_law
-from tfmat.materials.law import Array, History, Law, Mode, TestSet
+from tfmat.materials.law import Array, History, Law, Mode
 from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.files import measured_records
 from tfmat.records.reading import RawCurve, ReadingOptions
@@ -34,11 +34,32 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
     "swift": {"E": (65e3, 215e3), "K": (400, 1200), "epsilon0": (2e-3, 0.02), "n": (0.1, 0.3)},
     "hahn_tsai": {"G0": (3000, 7000), "a": (5e-9, 5e-8)},
     "ogden": {"mu1": (0.15, 0.5), "alpha1": (1.2, 2.2), "mu2": (5e-3, 0.03), "alpha2": (3.5, 5.0)},
+    "voce_chaboche_1": {
+        "E": (170e3, 215e3), "sigma0": (150, 500), "Q": (20, 200), "b": (2, 20), "C1": (5e3, 5e4), "gamma1": (20, 200),
+    },
+    "ladeveze_shear": {
+        "G0": (3500, 6000), "tau_y": (15, 40), "C": (300, 1000), "m": (0.3, 0.6), "alpha": (0.1, 0.3), "S0": (15, 40),
+        "dmax": (0.6, 0.95),
+    },
+    "perzyna": {
+        "E": (65e3, 215e3), "sigma0": (50, 300), "Q": (30, 200), "b": (10, 100), "K": (50, 500), "n": (3, 10),
+    },
+    "norton": {"E": (65e3, 215e3), "K": (500, 5000), "n": (3, 8)},
+}  # fmt: skip
+# _KINDS: of records, and the laws whose records can be so; those of several tests, or of a history, have all errors
+# that an interval holds.
+_METALS, _CURVES = ("voce", "swift"), ("voce", "swift", "hahn_tsai")
+_KINDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("dense", "few", "noisy", "strain_noise", "extensometer", "zero"), _CURVES),
+    "toe": _METALS,
+    **dict.fromkeys(("planar", "two_tests", "three_tests"), ("ogden",)),
+    "cyclic": ("voce_chaboche_1",),
+    "unloading": ("ladeveze_shear",),
+    "rates": ("perzyna",),
+    "creep": ("norton",),
 }
-_RUBBER = ("planar", "two_tests", "three_tests")
-_OTHERS = ("dense", "few", "noisy", "strain_noise", "extensometer", "zero", "toe")
 _LAW = flags.DEFINE_multi_enum("law", list(RANGES), list(RANGES), "laws")
-_KIND = flags.DEFINE_multi_enum("kind", [*_OTHERS, *_RUBBER], [*_OTHERS, *_RUBBER], "of records")
+_KIND = flags.DEFINE_multi_enum("kind", list(_KINDS), list(_KINDS), "of records")
 _COUNT = flags.DEFINE_integer("count", 200, "records for each law and kind", lower_bound=1)
 _SECONDS = flags.DEFINE_float("seconds", 3600.0, "no further record of a law and kind after them")
 _SAMPLES = flags.DEFINE_integer("samples", 0, "of these records the posterior is sampled too")
@@ -87,42 +108,89 @@ def record_of(
     return strain[order], measured[order]
 
 
-def tests_of(
-    kind: str, law: Law, truth: Array, random: np.random.Generator
-) -> dict[str, tuple[Array, Array]]:
-    """Tests of rubber by their names, with every error that an interval holds: strain and stress, [25 points] each."""
+def histories_of(kind: str, truth: Array, random: np.random.Generator) -> list[tuple[str, History]]:
+    """The tests of a record by their names, and what the machine drives in each, without errors."""
+    if kind == "cyclic":  # three cycles
+        turns = random.uniform(0.006, 0.015) * np.array([0, 1, -1, 1, -1, 1, -1])
+        strain = np.interp(np.linspace(0, 6, 361), range(7), turns)[None, 1:]
+        return [("cyclic", History(strain=strain))]
+    if kind == "unloading":  # each loading to a higher peak, the last without unloading
+        peaks = random.uniform(0.01, 0.02) * np.array([0, 1, 0.5, 2, 1.2, 3, 2, 4])
+        strain = np.interp(np.linspace(0, 7, 281), range(8), peaks)[None, 1:]
+        return [("cyclic_shear", History("shear", strain=strain))]
+    if kind == "rates":  # tension at three rates, and a strain that is held for an hour
+        strain = np.concatenate([np.linspace(1e-4, 0.004, 40), np.linspace(0.005, 0.05, 40)])[None]
+        ramp = np.linspace(1e-4, 0.01, 40)
+        held = np.append(ramp, np.full(60, 0.01))[None]
+        time = np.append(1e3 * ramp, 10.0 + np.geomspace(0.3, 3600, 60))[None]
+        tension = [History(strain=strain, time=strain / rate) for rate in (1e-5, 1e-3, 1e-1)]
+        return [
+            *(("tension_at_rate", one) for one in tension),
+            ("relaxation", History(strain=held, time=time)),
+        ]
+    if kind == "creep":  # three stresses by which a metal creeps 0.1 to 2 % in ten hours
+        time = np.append(np.linspace(0.5, 10.0, 20), 10.0 + np.geomspace(1.0, 36e3, 80))[None]
+        stresses = truth[1] * (np.array([1e-3, 5e-3, 2e-2]) / 36e3) ** (1.0 / truth[2])
+        return [
+            ("creep", History(stress=each * np.minimum(time / 10.0, 1.0), time=time))
+            for each in stresses
+        ]
     modes: dict[str, tuple[Mode, ...]] = {
         "planar": ("planar",),
         "two_tests": ("uniaxial", "equibiaxial"),
     }
-    extensometer = 1.0 + random.normal(0.0, 0.02)
-    tests: dict[str, tuple[Array, Array]] = {}
+    tests: list[tuple[str, History]] = []
     for mode in modes.get(kind, ("uniaxial", "equibiaxial", "planar")):
-        strain = np.linspace(0.0, random.uniform(1.0, 3.0 if mode == "uniaxial" else 1.5), 26)[1:]
-        history = TestSet((History(mode=mode, strain=strain[None]),))
-        stress = law.label_stress(history, law.to_labels(truth[None]))[0]
-        noise = random.normal(0.0, 0.01, len(stress)) + random.normal(0.0, 0.005)
-        tests[mode] = strain * extensometer, stress + noise * float(stress.max())
+        largest = random.uniform(1.0, 3.0 if mode == "uniaxial" else 1.5)
+        tests.append((mode, History(mode, strain=np.linspace(0.0, largest, 26)[None, 1:])))
+    return tests
+
+
+def tests_of(
+    kind: str, law: Law, truth: Array, random: np.random.Generator
+) -> dict[str, list[dict[str, Array]]]:
+    """Tests by their names: channels, [points], with every error that an interval holds.
+
+    One extensometer is off in all tests, by 2 % of rubber's strain and of a metal's elastic one. The zero of each
+    test's load is off by 0.5 %. Its answer has noise of 1 % (rubber) or 0.3 % of the largest.
+    """
+    gain = random.normal(0.0, 0.02)
+    tests: dict[str, list[dict[str, Array]]] = {}
+    for name, history in histories_of(kind, truth, random):
+        answer = law.respond(history, truth[None])[0]
+        noise = random.normal(0.0, 0.01 if law.name == "ogden" else 0.003, len(answer))
+        answer = answer + noise * np.abs(answer).max()
+        strain, stress = history.driven[0], answer
+        if history.stress is not None:
+            strain, stress = answer, strain
+        strain = strain + gain * (strain if law.name == "ogden" else stress / truth[0])
+        stress = stress + random.normal(0.0, 0.005) * np.abs(stress).max()
+        channels = {"strain": strain, "stress": stress}
+        tests.setdefault(name, []).append(
+            channels | ({} if history.time is None else {"time": history.time[0]})
+        )
     return tests
 
 
 def study(name: str, kind: str, count: int, samples: int, told: Callable[[str], None]) -> _Counts:
     """How the intervals of `count` records of a law and kind fare."""
     law, source, counts = find_law(name), law_alone(name), None
-    measures: Any = (None, None) if "shear" in law.strain_measure else ("true", "true")
+    is_true = law.strain_measure == "true"
+    measures: Any = ("true", "true") if is_true else (None, None)
     started = time.monotonic()
     for number in range(count):
         if time.monotonic() - started > _SECONDS.value:
             break
-        random = np.random.default_rng([number, [*_OTHERS, *_RUBBER].index(kind)])
+        random = np.random.default_rng([number, list(_KINDS).index(kind)])
         truth = truth_of(name, random)
         values = np.array(list(truth.values()))
         counts = counts or _Counts(np.zeros(len(values)), np.zeros(len(values)), [])
         drawn = 1000 if number < samples else 0
         try:
-            if name == "ogden":
+            if name not in _CURVES:
                 data = tests_of(kind, law, values, random)
-                (record,) = measured_records(data, None, law, ReadingOptions(), CleaningOptions())
+                reading = ReadingOptions(strain_measure=measures[0], stress_measure=measures[1])
+                (record,) = measured_records(data, None, law, reading, CleaningOptions())
             else:
                 raw = RawCurve("record", *record_of(kind, law, values, random), *measures)
                 record = MeasuredRecord.of(clean(raw, source.target))
@@ -192,7 +260,7 @@ def main(argv: list[str]) -> None:
     )
     for kind in _KIND.value:
         for name in _LAW.value:
-            if (kind in _RUBBER) != (name == "ogden") or (kind, name) == ("toe", "hahn_tsai"):
+            if name not in _KINDS[kind]:
                 continue
             counts = study(name, kind, _COUNT.value, _SAMPLES.value, told)
             print(table_row(name, kind, counts, list(RANGES[name])), flush=True)

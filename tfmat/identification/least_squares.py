@@ -562,7 +562,7 @@ _BY_STRAIN = 0.3
 # COMPLIANCE: share of an elastic strain that machine and extensometer add or leave out, standard deviation. ISO 9513
 # allows an extensometer of class 1 an error of 1 % of its reading; grips and alignment are taken to add as much.
 COMPLIANCE = 0.02
-# ZERO: standard deviation of the zero of a test's response, as a share of its largest response.
+# ZERO: standard deviation of the zero of a test's load, and of a strain that is measured, as a share of the largest.
 ZERO = 0.005
 # _STEP: share of the elastic strain in the difference that gives the effect of a compliance.
 _STEP = 1e-4
@@ -646,7 +646,7 @@ def fit(
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
       compliance: standard deviation of the share of an elastic strain that machine and extensometer add or leave out.
       strain_shift: standard deviation of a strain by which all points are off alike, -.
-      zero: standard deviation of the zero of each test's response, as a share of its largest response.
+      zero: standard deviation of the zero of each test's load, and of a strain that is the answer, over the largest.
       elsewhere: for one curve, labels [any, p] of other minima and from all over the range: searches from them look for
         what else the curve allows where a law is far from linear in its labels. None is quick, and may miss some.
       thinned: for one record of a law that is slow to answer, fewer of its points, which weigh as much as all do.
@@ -880,7 +880,7 @@ def _by_errors(
     if shift:
         added += by_strain(shift, True)
     if zero:
-        of_zero = by(zero, _zeroes(tests, residuals.stress))
+        of_zero = by(zero, _zeroes(law, tests, found.labels, residuals.stress))
         added += of_zero
         # One load cell may be off by as much in the tests of all specimens.
         shared += of_zero
@@ -915,14 +915,34 @@ def _moved_by(slopes: Array, normal: Array, values: Array, sigma: Array, effects
     return np.where(np.isfinite(added), added, 0.0)
 
 
-def _zeroes(tests: TestSet, response: Array) -> Array:
-    """How far each point moves with the zero of each test, by its largest response: [curves, points, tests]."""
-    ends = np.cumsum([history.driven.shape[1] for history in tests.histories])
-    found = np.zeros((*response.shape, len(ends)))
-    for test, end in enumerate(ends):
-        points = slice(ends[test - 1] if test else 0, end)
-        found[:, points, test] = np.abs(response[:, points]).max(axis=1, keepdims=True)
-    return found
+def zero_effects(law: Law, history: History, labels: Array, response: Array) -> Array:
+    """How far each point of a test moves with its zeroes, over each channel's largest value: [curves, points, 1 or 2].
+
+    The zero of what the law answers moves all points alike. Where the stress is driven, the zero of the load is another
+    error: a creep rate is the stress to the power of n.
+
+    Args:
+      labels: [curves, p]; response: measured, [curves, points].
+    """
+    largest = np.abs(response).max(axis=1, keepdims=True)
+    effects = [np.broadcast_to(largest, response.shape)]
+    if history.stress is not None:
+        off = _STEP * np.abs(history.stress).max(axis=1, keepdims=True)
+        moved = dataclasses.replace(history, stress=history.stress + off)
+        before, after = (law.label_stress(TestSet((one,)), labels) for one in (history, moved))
+        effects.append((after - before) / _STEP)
+    return np.stack(effects, axis=2)
+
+
+def _zeroes(law: Law, tests: TestSet, labels: Array, response: Array) -> Array:
+    """The effects of the zeroes of every test, one error after the other: [curves, points, errors]."""
+    found, start = [], 0
+    for history in tests.histories:
+        points = slice(start, start := start + history.driven.shape[1])
+        effects = zero_effects(law, history, labels, response[:, points])
+        found.append(np.zeros((*response.shape, effects.shape[2])))
+        found[-1][:, points] = effects
+    return np.concatenate(found, axis=2)
 
 
 def _effect(law: Law, tests: TestSet, labels: Array, step: float, is_shift: bool) -> Array:

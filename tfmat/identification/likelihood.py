@@ -18,6 +18,7 @@ from tfmat.identification.least_squares import (
     deviation_by_strain_noise,
     elastic_strain,
     minima_near,
+    zero_effects,
 )
 from tfmat.materials.law import Array, History, Law, TestSet
 from tfmat.records.laboratory import OBSERVATION, Apparatus, log_uniform
@@ -1134,7 +1135,7 @@ class MeasuredErrors(Target):
         best = np.append(self.best, 0.5)[None]
         for history, response, noise, strain_error in zip(*vars(tests).values(), strict=True):
             answer = self._answer(history, best)[0][0]
-            zero = np.full((len(response), 1), ZERO * float(np.abs(response).max()))
+            zero = ZERO * zero_effects(self.law, history, best[:, :-1], response[None])[0]
             noisier = deviation_by_strain_noise(history, response, answer, strain_error)
             found.append(UnknownErrors(np.nan_to_num(answer - response), zero, noise, noisier))
         return found

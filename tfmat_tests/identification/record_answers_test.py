@@ -329,6 +329,22 @@ def test_a_machine_that_gives_way_counts_in_every_kind_of_test(kind, tmp_path):
     assert low <= 200e3 <= high and high - low >= 0.075 * modulus.value
 
 
+def test_a_wrong_zero_of_the_load_counts_in_creep():
+    """Two stresses tell n by n = ln(rate₂ / rate₁) / ln(σ₂ / σ₁): an error of 0.5 % of either moves n by 0.5 % n / ln."""
+    law, true = find_law("norton"), np.array([[200e3, 6000.0, 5.0]])
+    held = np.concatenate([np.linspace(0, 10, 21), 10 + np.geomspace(1.0, 36e3, 40)])
+    random, tests = np.random.default_rng(0), []
+    for size in (300.0, 420.0):
+        stress = np.minimum(held / 10, 1) * size
+        crept = law.respond(History(time=held[None], stress=stress[None]), true)[0]
+        tests.append((crept + random.normal(0, 1e-4 * crept.max(), held.shape), stress, held))
+    options = {"strain_measure": "true", "stress_measure": "true", "law": "norton"}
+    found = tfmat.identify({"creep": tests}, **options, samples=400)
+    expected = 5.0 * 0.005 * np.sqrt(2.0) / np.log(420.0 / 300.0)
+    assert found.parameters["n"].std == pytest.approx(expected, rel=0.1)
+    assert found.samples.values[:, 2].std() == pytest.approx(expected, rel=0.2)
+
+
 def test_tests_that_begin_at_their_held_value(tmp_path):
     """A relaxation and a creep test without their ramps: one Maxwell element of Prony's, closed forms."""
     time = np.geomspace(1.0, 1e5, 60)
