@@ -15,7 +15,7 @@ from tfmat.files import check_json, parse_json, read_json
 from tfmat.records.simulation import CurveSettings
 from tfmat.report.pages import judge, training_page
 from tfmat.report.run_files import read_run
-from tfmat.scaling.model import analyse
+from tfmat.scaling.model import Analysis
 from tfmat.scaling.report import point_table, scaling_page
 from tfmat.scaling.study import (
     Assumptions,
@@ -82,7 +82,7 @@ def test_a_scaling_study(tmp_path):
         assumptions = read_assumptions(tmp_path)
         if assumptions.baseline_hardware not in (None, "synthetic"):
             return  # the name of no machine: that has a line of its own
-        analysis = analyse(measurements, assumptions)
+        analysis = Analysis(measurements, assumptions)
         scaling_page(analysis, {}, "study"), point_table(analysis)
 
     files = [tmp_path / "measurements.jsonl", tmp_path / "assumptions.json"]

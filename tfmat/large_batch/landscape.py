@@ -239,6 +239,16 @@ class RunLoss:
             losses = [per_example_mean(function(y, outputs)) for function in self._functions]
         return tf.add_n([tf.reduce_mean(loss) for loss in losses])
 
+    def gradient(self, weights: Sequence[Any], others: Sequence[Any], x: Any, y: Any) -> Any:
+        """Gradients of the mean loss, like the weights, zero where it does not depend on them; and the loss."""
+        import tensorflow as tf
+
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(weights)
+            loss = self(weights, others, x, y)
+        zero = tf.UnconnectedGradients.ZERO
+        return tape.gradient(loss, weights, unconnected_gradients=zero), loss
+
 
 @contextlib.contextmanager
 def float_type(name: str) -> Iterator[None]:
@@ -386,18 +396,7 @@ class LossAtWeights:
         return self._each(lambda a, b: ([], self._loss(weights, others, a, b)), [], x, y)[1]
 
     def _gradient(self, weights: Any, others: Any, x: Any, y: Any) -> Any:
-        return self._each(
-            lambda a, b: self._gradient_of_block(weights, others, a, b), weights, x, y
-        )
-
-    def _gradient_of_block(self, weights: Any, others: Any, x: Any, y: Any) -> Any:
-        import tensorflow as tf
-
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(weights)
-            loss = self._loss(weights, others, x, y)
-        zero = tf.UnconnectedGradients.ZERO
-        return tape.gradient(loss, weights, unconnected_gradients=zero), loss
+        return self._each(lambda a, b: self._loss.gradient(weights, others, a, b), weights, x, y)
 
     def _product(self, weights: Any, direction: Any, others: Any, x: Any, y: Any) -> Any:
         import tensorflow as tf
@@ -405,7 +404,7 @@ class LossAtWeights:
         def product(a: Any, b: Any) -> Any:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(weights)
-                gradient, _ = self._gradient_of_block(weights, others, a, b)
+                gradient, _ = self._loss.gradient(weights, others, a, b)
                 slope = _dot(gradient, direction)
             zero = tf.UnconnectedGradients.ZERO
             found = tape.gradient(slope, weights, unconnected_gradients=zero)

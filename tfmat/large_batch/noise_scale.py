@@ -308,12 +308,8 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     def gradient(rows: Any) -> list[Any]:
         weights = [tf.convert_to_tensor(v.value) for v in model.trainable_variables]
         others = [tf.convert_to_tensor(v.value) for v in model.non_trainable_variables]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(weights)
-            loss = loss_of(weights, others, tf.gather(features, rows), tf.gather(labels, rows))
-        return list(
-            tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        )
+        x, y = tf.gather(features, rows), tf.gather(labels, rows)
+        return list(loss_of.gradient(weights, others, x, y)[0])
 
     return model, gradient
 

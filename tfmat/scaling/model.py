@@ -1417,19 +1417,6 @@ def _worth(combination: Combination) -> tuple[int, float]:
     return reliable, float(np.median(found)) if found else 0.0
 
 
-def main_model(
-    measurements: Measurements, summaries: Sequence[PointSummary], assumptions: Assumptions
-) -> tuple[Combination | None, StepModel | None]:
-    """The first combination whose library's all-reduces were measured too, with its model; else the first."""
-    known = combinations(summaries)
-    for combination in known:
-        networks = _networks(combination.point, measurements.allreduces)
-        if networks is not None:
-            model = _fit(combination.baselines, combination.points, networks, assumptions)
-            return combination, model
-    return next(iter(known), None), None
-
-
 def _networks(
     point: Point, allreduces: Sequence[AllReduce]
 ) -> tuple[Network, Network | None] | None:
@@ -1507,55 +1494,135 @@ def checks(
 LARGER = 100
 
 
-@dataclasses.dataclass(frozen=True)
 class Forecast:
-    """Predictions by the main combination's model.
+    """Predictions by the main combination's model, as measured and LARGER times as large.
 
     Attributes:
       batch_a_worker: of weak scaling; global_batch_size: of strong scaling; both as measured.
-      weak, strong: of the model as measured; weak_larger, strong_larger: of one LARGER times as large.
     """
 
-    model: StepModel
-    batch_a_worker: int
-    global_batch_size: int
-    weak: list[Prediction]
-    strong: list[Prediction]
-    weak_larger: list[Prediction]
-    strong_larger: list[Prediction]
+    def __init__(self, main: Combination, model: StepModel):
+        points = [each.point for each in main.points]
+        weak = [p.batch_a_worker for p in points if p.scaling == "weak"]
+        strong = [p.global_batch_size for p in points if p.scaling == "strong"]
+        batch = _commonest(weak) if weak else min(p.batch_a_worker for p in points)
+        together = _commonest(strong) if strong else max(p.global_batch_size for p in points)
+        predictor, larger = Predictor(model), Predictor(model, LARGER)
+        self.model, self.batch_a_worker, self.global_batch_size = model, batch, together
+        self.weak, self.strong = predictor.weak(batch), predictor.strong(together)
+        self.weak_larger, self.strong_larger = larger.weak(batch), larger.strong(together)
 
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """Measurements and all that follows from them.
+    """Measurements, and all that follows from them when it is asked for.
 
-    Attributes:
-      summaries: one a point; weak, strong: its series.
-      main: the combination that verdict and predictions are about; None without a baseline and a second worker.
-      shown: the main combination's points of the batch with the most of them, the headline's series.
-      checks: predictions of what was left out.
-      forecast: None where the all-reduces of the main combination were not measured.
-      target: validation loss; None where nothing was trained.
-      costs: to reach it, as measured; predicted: by workers at one global batch.
-      options: forms of parallelism for the main model.
-      ways: to exchange gradients over the measured network, see the section on slow links.
+    Raises:
+      InputError: at the summaries, where the assumptions name hardware without a baseline.
     """
 
     measurements: Measurements
     assumptions: Assumptions
-    summaries: list[PointSummary]
-    weak: dict[str, list[PointSummary]]
-    strong: dict[str, list[PointSummary]]
-    lines: list[LineFit]
-    main: Combination | None
-    shown: list[PointSummary]
-    checks: list[Check]
-    forecast: Forecast | None
-    target: float | None
-    costs: list[Cost]
-    predicted: list[Cost]
-    options: list[Option]
-    ways: list[list[Way]]
+
+    @functools.cached_property
+    def summaries(self) -> list[PointSummary]:
+        """One a point."""
+        return summarise(self.measurements, self.assumptions.baseline_hardware)
+
+    @functools.cached_property
+    def weak(self) -> dict[str, list[PointSummary]]:
+        """Series of weak scaling, the headline's first: pictures have room for the first few."""
+        return self._headline_first(series(self.summaries, "weak"))
+
+    @functools.cached_property
+    def strong(self) -> dict[str, list[PointSummary]]:
+        """Series of strong scaling, see `weak`."""
+        return self._headline_first(series(self.summaries, "strong"))
+
+    def _headline_first(
+        self, groups: dict[str, list[PointSummary]]
+    ) -> dict[str, list[PointSummary]]:
+        of_headline = {each.label for each in self.shown}
+        return dict(sorted(groups.items(), key=lambda item: item[0] not in of_headline))
+
+    @functools.cached_property
+    def lines(self) -> list[LineFit]:
+        """Fits of the all-reduces."""
+        return line_fits(self.measurements.allreduces)
+
+    @functools.cached_property
+    def main(self) -> Combination | None:
+        """The combination that verdict and predictions are about: the first whose library's all-reduces were measured
+        too, else the first; None without a baseline and a second worker."""
+        known = combinations(self.summaries)
+        allreduces = self.measurements.allreduces
+        measured = (each for each in known if _networks(each.point, allreduces) is not None)
+        return next(measured, next(iter(known), None))
+
+    @functools.cached_property
+    def forecast(self) -> Forecast | None:
+        """None where the all-reduces of the main combination were not measured."""
+        main = self.main
+        networks = None if main is None else _networks(main.point, self.measurements.allreduces)
+        if main is None or networks is None:
+            return None
+        return Forecast(main, _fit(main.baselines, main.points, networks, self.assumptions))
+
+    @functools.cached_property
+    def checks(self) -> list[Check]:
+        """Predictions of what was left out."""
+        if self.main is None:
+            return []
+        return checks(self.main, self.measurements.allreduces, self.assumptions)
+
+    @functools.cached_property
+    def shown(self) -> list[PointSummary]:
+        """The headline's series: the main combination's points of weak scaling, else of strong, whose batch has the
+        most of them; of equals the smallest batch."""
+        of_main = () if self.main is None else self.main.points
+        for scaling in ("weak", "strong"):
+            points = [each for each in of_main if each.point.scaling == scaling]
+            if points:
+                batch = _commonest([_kept(each) for each in points])
+                group = [each for each in points if _kept(each) == batch]
+                return sorted(group, key=lambda each: each.point.workers)
+        return []
+
+    @functools.cached_property
+    def target(self) -> float | None:
+        """Validation loss; None where nothing was trained."""
+        return target_of(self.summaries, self.assumptions)
+
+    @functools.cached_property
+    def costs(self) -> list[Cost]:
+        """To reach the target, as measured."""
+        return [] if self.target is None else costs(self.summaries, self.target, self.assumptions)
+
+    @functools.cached_property
+    def predicted(self) -> list[Cost]:
+        """Costs by workers, at the global batch of the cheapest measured cost of the main model and hardware."""
+        if self.forecast is None or self.main is None:
+            return []
+        kind = self.main.point.kind
+        same = [cost for cost in self.costs if cost.point.kind == kind]
+        if not same:
+            return []
+        cheapest = min(same, key=lambda cost: cost.device_hours)
+        predictions = Predictor(self.forecast.model).strong(cheapest.point.global_batch_size)
+        return predicted_costs(cheapest, predictions, self.assumptions)
+
+    @functools.cached_property
+    def options(self) -> list[Option]:
+        """Forms of parallelism for the main model."""
+        if self.forecast is None or not self.shown:
+            return []
+        point, link = self.shown[-1].point, self.forecast.model.inside.link
+        return options(point.model, point.workers, point.batch_a_worker, link)
+
+    @functools.cached_property
+    def ways(self) -> list[list[Way]]:
+        """To exchange gradients over the measured network, see the section on slow links."""
+        return ways(self.summaries, self.lines)
 
     @property
     def best(self) -> PointSummary | None:
@@ -1587,53 +1654,6 @@ class Analysis:
         return self.forecast.model.exchange(point.workers)
 
 
-def analyse(measurements: Measurements, assumptions: Assumptions) -> Analysis:
-    """All of it; raises InputError where the assumptions name hardware without a baseline."""
-    summaries = summarise(measurements, assumptions.baseline_hardware)
-    main, model = main_model(measurements, summaries, assumptions)
-    forecast = None if main is None or model is None else _forecast(main, model)
-    target = target_of(summaries, assumptions)
-    measured = [] if target is None else costs(summaries, target, assumptions)
-    shown = [] if main is None else _headline_series(main)
-    lines = line_fits(measurements.allreduces)
-    return Analysis(
-        measurements=measurements,
-        assumptions=assumptions,
-        summaries=summaries,
-        weak=_headline_first(series(summaries, "weak"), shown),
-        strong=_headline_first(series(summaries, "strong"), shown),
-        lines=lines,
-        main=main,
-        shown=shown,
-        checks=[] if main is None else checks(main, measurements.allreduces, assumptions),
-        forecast=forecast,
-        target=target,
-        costs=measured,
-        predicted=_predicted(measured, forecast, main, assumptions),
-        options=_options(shown, forecast),
-        ways=ways(summaries, lines),
-    )
-
-
-def _headline_series(main: Combination) -> list[PointSummary]:
-    """The points of weak scaling, else of strong, whose batch has the most of them; of equals the smallest batch."""
-    for scaling in ("weak", "strong"):
-        points = [each for each in main.points if each.point.scaling == scaling]
-        if points:
-            batch = _commonest([_kept(each) for each in points])
-            group = [each for each in points if _kept(each) == batch]
-            return sorted(group, key=lambda each: each.point.workers)
-    return []
-
-
-def _headline_first(
-    groups: dict[str, list[PointSummary]], shown: Sequence[PointSummary]
-) -> dict[str, list[PointSummary]]:
-    """Pictures have room for the first few, and the verdict's is to be among them."""
-    of_headline = {each.label for each in shown}
-    return dict(sorted(groups.items(), key=lambda item: item[0] not in of_headline))
-
-
 def _kept(summary: PointSummary) -> int:
     """The batch that a series keeps."""
     point = summary.point
@@ -1643,47 +1663,3 @@ def _kept(summary: PointSummary) -> int:
 def _commonest(values: Sequence[int]) -> int:
     counts = Counter(values)
     return min(counts, key=lambda value: (-counts[value], value))
-
-
-def _forecast(main: Combination, model: StepModel) -> Forecast:
-    points = [each.point for each in main.points]
-    weak = [p.batch_a_worker for p in points if p.scaling == "weak"]
-    strong = [p.global_batch_size for p in points if p.scaling == "strong"]
-    batch = _commonest(weak) if weak else min(p.batch_a_worker for p in points)
-    together = _commonest(strong) if strong else max(p.global_batch_size for p in points)
-    predictor, larger = Predictor(model), Predictor(model, LARGER)
-    return Forecast(
-        model,
-        batch,
-        together,
-        predictor.weak(batch),
-        predictor.strong(together),
-        larger.weak(batch),
-        larger.strong(together),
-    )
-
-
-def _predicted(
-    measured: Sequence[Cost],
-    forecast: Forecast | None,
-    main: Combination | None,
-    assumptions: Assumptions,
-) -> list[Cost]:
-    """Costs by workers, at the global batch of the cheapest measured cost of the main model and hardware."""
-    if forecast is None or main is None:
-        return []
-    point = main.point
-    same = [cost for cost in measured if cost.point.kind == point.kind]
-    if not same:
-        return []
-    cheapest = min(same, key=lambda cost: cost.device_hours)
-    predictions = Predictor(forecast.model).strong(cheapest.point.global_batch_size)
-    return predicted_costs(cheapest, predictions, assumptions)
-
-
-def _options(shown: Sequence[PointSummary], forecast: Forecast | None) -> list[Option]:
-    if forecast is None or not shown:
-        return []
-    point = shown[-1].point
-    link = forecast.model.inside.link
-    return options(point.model, point.workers, point.batch_a_worker, link)

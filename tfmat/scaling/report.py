@@ -49,7 +49,6 @@ from tfmat.scaling.model import (
     Way,
     added_worker,
     amdahl_share,
-    analyse,
     choose,
     fastest,
     last_worthwhile,
@@ -623,75 +622,71 @@ def independent(analysis: Analysis) -> PointSummary | None:
     return None
 
 
-def findings(analysis: Analysis) -> list[Finding]:
+def findings(analysis: Analysis) -> Iterator[Finding]:
     """Further findings for a reader, the most important first."""
-    found = []
     if analysis.measurements.label:
-        found.append(Finding("warn", f"These measurements are labelled: {analysis.measurements.label}."))  # fmt: skip
+        yield Finding("warn", f"These measurements are labelled: {analysis.measurements.label}.")
     foreign = [each for each in analysis.summaries if each.foreign]
     if foreign:
         there = ", ".join(sorted({each.point.hardware for each in foreign}))
-        other = analysis.assumptions.baseline_hardware
-        text = (
-            f"Asked for: points on {there} are divided by a baseline on {other}. Such ratios mix the machines with the "
-            "parallelism."
+        yield Finding(
+            "warn",
+            f"Asked for: points on {there} are divided by a baseline on {analysis.assumptions.baseline_hardware}. "
+            "Such ratios mix the machines with the parallelism.",
         )
-        found.append(Finding("warn", text))
-    found += reliability_findings(analysis)
-    found += [Finding("note", recommend(group)) for group in analysis.ways[-1:]]
-    found += _about_fits(analysis)
+    yield from _about_repetitions(analysis)
+    yield from _about_points(analysis)
+    for group in analysis.ways[-1:]:
+        yield Finding("note", recommend(group))
+    yield from _about_fits(analysis)
     best = analysis.best
     if analysis.options and best is not None and is_believable(analysis):
         memory = analysis.assumptions.device_memory_bytes
         point = best.point
-        found.append(
-            Finding("note", choose(analysis.options, point.workers, point.batch_a_worker, memory))
-        )
-    alone = [e for e in analysis.summaries if e.baseline is None]
+        text = choose(analysis.options, point.workers, point.batch_a_worker, memory)
+        yield Finding("note", text)
+    alone = sum(each.baseline is None for each in analysis.summaries)
     if alone:
-        of = f"{len(alone)} of {len(analysis.summaries)}"
-        text = f"{of} points have no baseline on their hardware, and so no speed-up."
-        found.append(Finding("note", text))
-    return found
+        of = f"{alone} of {len(analysis.summaries)}"
+        yield Finding(
+            "note", f"{of} points have no baseline on their hardware, and so no speed-up."
+        )
 
 
-def _about_fits(analysis: Analysis) -> list[Finding]:
+def _about_fits(analysis: Analysis) -> Iterator[Finding]:
     forecast = analysis.forecast
     if forecast is None:
-        if analysis.main is None:
-            return []
-        text = (
-            "No prediction: all-reduces of the library used here were not measured by themselves."
-        )
-        return [Finding("warn", text)]
-    found = []
+        if analysis.main is not None:
+            yield Finding(
+                "warn",
+                "No prediction: all-reduces of the library used here were not measured by themselves.",
+            )
+        return
     if analysis.checks:
         worst = max(abs(check.error) for check in analysis.checks)
         near = sum(abs(check.error) <= GOAL for check in analysis.checks)
-        level = "good" if worst <= GOAL else "warn"
-        text = (
+        yield Finding(
+            "good" if worst <= GOAL else "warn",
             f"The model meets {near} of {len(analysis.checks)} points that its fit did not see within "
-            f"{percent_text(GOAL)}; the worst is {percent_text(worst)} off."
+            f"{percent_text(GOAL)}; the worst is {percent_text(worst)} off.",
         )
-        found.append(Finding(level, text))
     if analysis.misses_by is not None:
-        return found  # the others are of predictions
+        return  # the others are of predictions
     model = forecast.model
     if model.inside.growth != "as measured":
-        text = (
+        yield Finding(
+            "warn",
             "Only one number of workers was measured by itself, so that the growth of the latency with workers is "
-            "open: predictions take a logarithm, their intervals everything from no growth to growth in proportion."
+            "open: predictions take a logarithm, their intervals everything from no growth to growth in proportion.",
         )
-        found.append(Finding("warn", text))
     if model.between is None and model.outside is None:
-        text = (
+        yield Finding(
+            "warn",
             f"No network between nodes was measured: predictions beyond {model.ranks_per_node} workers take it to be "
-            "as fast as the inside of a node, which no network is."
+            "as fast as the inside of a node, which no network is.",
         )
-        found.append(Finding("warn", text))
     elif model.between is None:
-        found.append(Finding("note", "The network between nodes is assumed, not measured."))
-    return found
+        yield Finding("note", "The network between nodes is assumed, not measured.")
 
 
 def common_rounds(analysis: Analysis, best: PointSummary) -> int:
@@ -710,77 +705,67 @@ def is_believable(analysis: Analysis) -> bool:
     return best is not None and not best.unreliable and common_rounds(analysis, best) > 1
 
 
-def reliability_findings(analysis: Analysis) -> list[Finding]:
-    """Findings that a reader must know before believing a number, the most important first."""
-    points = analysis.summaries
-    found = [*_unreliable(points), *_noise(points), *_few(analysis)]
-    crowded = sum(each.point.oversubscribed for each in points)
-    if crowded:
-        are = "point has" if crowded == 1 else "points have"
-        text = f"{crowded} {are} more workers than processors (hollow, *): left out of fits and verdict."
-        found.append(Finding("note", text))
-    if any(each.point.backend == "parameter_server" for each in points):
-        text = (
-            "The parameter server's chief and server are two more processes, which share the workers' processors: its "
-            "numbers are those of this machine, and lower than those of a server with a machine of its own."
-        )
-        found.append(Finding("note", text))
-    return [*found, *_left_out(analysis)]
-
-
-def _unreliable(points: Sequence[PointSummary]) -> list[Finding]:
+def _about_repetitions(analysis: Analysis) -> Iterator[Finding]:
+    """How far the repetitions let a reader believe a number."""
+    points, best = analysis.summaries, analysis.best
     bad = sorted(
         (each for each in points if each.disagreement >= UNRELIABLE),
         key=lambda each: -each.disagreement,
     )
-    if not bad:
-        return []
-    names = "; ".join(f"{e.name} ({e.disagreement:.1f} times)" for e in bad[:_NAMED])
-    names += "; …" if len(bad) > _NAMED else ""
-    are = "is unreliable: its" if len(bad) == 1 else "are unreliable: their"
-    text = (
-        f"{len(bad)} of {len(points)} points {are} slowest repetition took {UNRELIABLE:.0f} times as long as the "
-        f"fastest or longer, as when something else runs on the machine. No finding rests on them, nor on what is "
-        f"divided by them (?): {names}."
-    )
-    return [Finding("warn", text)]
-
-
-def _noise(points: Sequence[PointSummary]) -> list[Finding]:
+    if bad:
+        names = "; ".join(f"{e.name} ({e.disagreement:.1f} times)" for e in bad[:_NAMED])
+        names += "; …" if len(bad) > _NAMED else ""
+        are = "is unreliable: its" if len(bad) == 1 else "are unreliable: their"
+        yield Finding(
+            "warn",
+            f"{len(bad)} of {len(points)} points {are} slowest repetition took {UNRELIABLE:.0f} times as long as the "
+            "fastest or longer, as when something else runs on the machine. No finding rests on them, nor on what is "
+            f"divided by them (?): {names}.",
+        )
     repeated = [each.disagreement for each in points if len(each.repetitions) > 1]
-    if not repeated or np.median(repeated) < NOISY:
-        return []
-    text = (
-        f"The machine was not quiet: in the median of the points the slowest repetition took {np.median(repeated):.2f} "
-        f"times as long as the fastest, at worst {max(repeated):.1f} times."
-    )
-    return [Finding("warn", text)]
-
-
-def _few(analysis: Analysis) -> list[Finding]:
-    best, points = analysis.best, analysis.summaries
-    found = []
+    if repeated and np.median(repeated) >= NOISY:
+        yield Finding(
+            "warn",
+            "The machine was not quiet: in the median of the points the slowest repetition took "
+            f"{np.median(repeated):.2f} times as long as the fastest, at worst {max(repeated):.1f} times.",
+        )
     rounds = FEW if best is None else common_rounds(analysis, best)
     if 1 < rounds < FEW:
-        text = f"The verdict rests on {rounds} repetitions: its brackets are their range, and no interval."
-        found.append(Finding("warn", text))
+        yield Finding(
+            "warn",
+            f"The verdict rests on {rounds} repetitions: its brackets are their range, and no interval.",
+        )
     few = sum(len(each.repetitions) < FEW for each in points)
     if few:
-        text = f"{few} of {len(points)} points have fewer than three repetitions: small differences are chance there."
-        found.append(Finding("note", text))
-    return found
+        yield Finding(
+            "note",
+            f"{few} of {len(points)} points have fewer than three repetitions: small differences are chance there.",
+        )
 
 
-def _left_out(analysis: Analysis) -> list[Finding]:
-    entries = analysis.measurements.left_out
+def _about_points(analysis: Analysis) -> Iterator[Finding]:
+    """Points that tell less than others, and those that are missing."""
+    points, entries = analysis.summaries, analysis.measurements.left_out
+    crowded = sum(each.point.oversubscribed for each in points)
+    if crowded:
+        are = "point has" if crowded == 1 else "points have"
+        yield Finding(
+            "note",
+            f"{crowded} {are} more workers than processors (hollow, *): left out of fits and verdict.",
+        )
+    if any(each.point.backend == "parameter_server" for each in points):
+        yield Finding(
+            "note",
+            "The parameter server's chief and server are two more processes, which share the workers' processors: its "
+            "numbers are those of this machine, and lower than those of a server with a machine of its own.",
+        )
     failed = sum(each.round is not None for each in entries)
     absent = len(entries) - failed
     parts = [f"{failed} failed"] if failed else []
     parts += [f"{absent} cannot be had on this machine"] if absent else []
-    if not parts:
-        return []
-    text = f"Of what was planned {' and '.join(parts)}: see \u201cWhat was not measured\u201d."
-    return [Finding("warn" if failed else "note", text)]
+    if parts:
+        text = f"Of what was planned {' and '.join(parts)}: see \u201cWhat was not measured\u201d."
+        yield Finding("warn" if failed else "note", text)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -811,7 +796,7 @@ def write_scaling_report(
     folder = pathlib.Path(workdir)
     measurements = read_measurements(folder)
     assumptions = dataclasses.replace(read_assumptions(folder), **(changes or {}))
-    analysis = analyse(measurements, assumptions)
+    analysis = Analysis(measurements, assumptions)
     found = pictures(analysis)
     content = scaling_page(analysis, found, folder.resolve().name)
     write_assumptions(folder, assumptions)
@@ -874,7 +859,7 @@ def scaling_page(analysis: Analysis, found: Mapping[str, Picture], name: str) ->
         pictures=found,
         verdict=judge(analysis),
         believable=is_believable(analysis),
-        findings=findings(analysis),
+        findings=list(findings(analysis)),
         recommendation=recommend(analysis.ways[-1]) if analysis.ways else "",
         rules=RULES,
         hardware=sorted({point.hardware for point in points}),

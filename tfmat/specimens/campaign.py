@@ -24,7 +24,7 @@ from tfmat.files import atomic_write, make_folder, spreadsheet_row
 from tfmat.materials.law import Array
 from tfmat.records.laboratory import Laboratory
 from tfmat.specimens.description import Description, named_error, telling_line
-from tfmat.specimens.runs import Deck, Outcome, Share, Solver, Store
+from tfmat.specimens.runs import Outcome, Share, Solver, Store
 
 # --------------------------------------------------------------------------------------------------
 # Findings of a description's first run: values without effect, and why the run failed.
@@ -210,17 +210,50 @@ def run_campaign(
     solver, store = Solver(description), Store(folder, description)
     with store.held(share) as place:
         decks = {i: solver.deck(drawn[i]) for i in numbers}
-        found = {i: store.find(deck) for i, deck in decks.items()}
-        known = {i: one for i, one in found.items() if one and not (retry and one.failure)}
-        missing = {i: deck for i, deck in decks.items() if i not in known}
-        work = _Work(solver, store, place, missing, progress)
-        work.done, work.failed = len(known), sum(bool(one.failure) for one in known.values())
-        work.total = len(decks)
-        _interruptible(work.all(processes))
+        stored = {i: store.find(deck) for i, deck in decks.items()}
+        there = {i: one for i, one in stored.items() if one and not (retry and one.failure)}
+        missing = collections.deque((i, deck) for i, deck in decks.items() if i not in there)
+        new, failed = len(missing), sum(bool(one.failure) for one in there.values())
+
+        async def one_after_the_other() -> None:
+            nonlocal failed
+            while missing:
+                number, deck = missing.popleft()
+                for _ in range(description.retries + 1):
+                    outcome = await solver.run(deck, place)
+                    if not outcome.failure:
+                        break
+                store.keep(deck, outcome)
+                there[number] = outcome
+                failed += bool(outcome.failure)
+                if progress:
+                    progress(len(there), failed, len(decks))
+                if failed == len(there) == _HOPELESS:
+                    ((often, _),) = collections.Counter(
+                        one.failure for one in there.values()
+                    ).most_common(1)
+                    raise InputError(f"the first {_HOPELESS} runs all failed, most with: {often}")
+
+        if progress:
+            progress(len(there), failed, len(decks))
+        _interruptible(_at_once(one_after_the_other, min(processes, new)))
     # The others only now: of several workers, the last to end sees all runs.
-    there = known | work.outcomes
     outcomes = (there.get(i) or store.find(solver.deck(drawn[i])) for i in range(len(drawn)))
-    return Campaign(description, drawn, tuple(outcomes), len(work.outcomes))
+    return Campaign(description, drawn, tuple(outcomes), new)
+
+
+async def _at_once(work: Callable[[], Coroutine[Any, Any, None]], count: int) -> None:
+    """So many of the same at once; the first InputError or OSError ends all."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(work())
+    # Not except*: Python 3.11.2, which Debian 12 has, makes a group of what is raised in it.
+    except ExceptionGroup as errors:
+        expected, others = errors.split((InputError, OSError))
+        if expected is None or others is not None:
+            raise
+        raise expected.exceptions[0] from None
 
 
 def _interruptible(work: Coroutine[Any, Any, T]) -> T:
@@ -257,55 +290,6 @@ def _interruptible(work: Coroutine[Any, Any, T]) -> T:
     finally:
         for number, handler in handled.items():
             signal.signal(number, handler)
-
-
-class _Work:
-    """Runs some decks, several at once."""
-
-    def __init__(
-        self,
-        solver: Solver,
-        store: Store,
-        place: pathlib.Path,
-        decks: dict[int, Deck],
-        progress: Progress | None,
-    ):
-        self._solver, self._store, self._place, self._progress = solver, store, place, progress
-        self._decks = collections.deque(decks.items())
-        self.outcomes: dict[int, Outcome] = {}
-        self.done = self.failed = self.total = 0
-
-    async def all(self, processes: int) -> None:
-        if self._progress:
-            self._progress(self.done, self.failed, self.total)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(processes, len(self._decks))):
-                    group.create_task(self._some())
-        # Not except*: Python 3.11.2, which Debian 12 has, makes a group of what is raised in it.
-        except ExceptionGroup as errors:
-            expected, others = errors.split((InputError, OSError))
-            if expected is None or others is not None:
-                raise
-            raise expected.exceptions[0] from None
-
-    async def _some(self) -> None:
-        while self._decks:
-            number, deck = self._decks.popleft()
-            for _ in range(self._solver.description.retries + 1):
-                outcome = await self._solver.run(deck, self._place)
-                if not outcome.failure:
-                    break
-            self._store.keep(deck, outcome)
-            self.outcomes[number] = outcome
-            self.done += 1
-            self.failed += bool(outcome.failure)
-            if self._progress:
-                self._progress(self.done, self.failed, self.total)
-            if self.failed == self.done == _HOPELESS:
-                reasons = collections.Counter(one.failure for one in self.outcomes.values())
-                often = reasons.most_common(1)[0][0] if reasons else outcome.failure
-                raise InputError(f"the first {_HOPELESS} runs all failed, most with: {often}")
 
 
 # --------------------------------------------------------------------------------------------------

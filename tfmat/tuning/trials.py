@@ -391,10 +391,8 @@ def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curv
     lines = read_metrics(run_folder / "metrics.jsonl")
     if not whole:
         path = run_folder / "config.json"
-        try:
+        with contextlib.suppress(InputError):
             whole = check_json(read_json(path), _Whole, path)["total_steps"]
-        except InputError:
-            lines = []
     rows = [
         (line[position], line[of] / whole, line[objective])
         for line in lines

@@ -660,14 +660,6 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     log(f"identify your own as this one: tfmat identify {path} --workdir={workdir}")
 
 
-def report_run(workdir: str) -> None:
-    """Draws the report into the run's folder, and tells where it is."""
-    # Only now: it takes half a second to load, for which a run that is refused would wait too.
-    from tfmat.report.pages import write_training_report
-
-    log(f"report: {write_training_report(workdir)}")
-
-
 def _example(
     workdir: str, settings: CurveSettings
 ) -> "tuple[pathlib.Path, Sequence[MeasuredRecord]]":
@@ -904,7 +896,10 @@ def main_job(
         return
     evaluate_run(workdir, dataset)
     identify_example(workdir, dataset.settings)
-    report_run(workdir)
+    # Only now: it takes half a second to load, for which a run that is refused would wait too.
+    from tfmat.report.pages import write_training_report
+
+    log(f"report: {write_training_report(workdir)}")
 
 
 def _prepare_tensorflow(

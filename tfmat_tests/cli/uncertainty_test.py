@@ -9,15 +9,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.materials import find_law
-from tfmat.records.files import example_curve, write_example_curve
-
-
-@pytest.fixture
-def curve(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = example_curve("hahn_tsai")
-    assert path is not None
-    return shutil.copy(path, tmp_path / "curve.csv")
+from tfmat.records.files import write_example_curve
 
 
 def test_identify_shows_both_intervals(uncertain_run, curve, tmp_path, capsys):

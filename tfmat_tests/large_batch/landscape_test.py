@@ -178,23 +178,6 @@ def test_eigenvalues_and_trace_are_those_of_the_dense_hessian(problem, dense_hes
     assert abs(found.value - np.trace(dense_hessian)) < found.error
 
 
-def quadratic(diagonal):
-    """Product of a Hessian that is the same in each of 3 blocks."""
-    return lambda vector: (diagonal * vector, np.full(3, vector @ (diagonal * vector)))
-
-
-def test_a_quadratic_has_its_own_eigenvalues_and_a_trace_without_error():
-    diagonal = np.linspace(1.0, 40.0, 40)
-    values, vectors, forms = landscape.largest_eigenvalues(quadratic(diagonal), 40, 4)
-    np.testing.assert_allclose([v.value for v in values], [40, 39, 38, 37], rtol=1e-6)
-    assert all(value.error < 1e-9 for value in values)
-    # z·Dz of a diagonal matrix is its trace, whatever the signs are.
-    alone = landscape.trace(quadratic(diagonal), np.zeros((40, 0)), np.zeros((0, 3)), probes=2)
-    assert abs(alone.value - diagonal.sum()) < 1e-9 and alone.error < 1e-9
-    deflated = landscape.trace(quadratic(diagonal), vectors, forms, probes=50)
-    assert abs(deflated.value - diagonal.sum()) <= deflated.error + 1e-3
-
-
 def test_the_interval_of_hutchinson_holds_the_trace_as_often_as_it_says():
     random = np.random.default_rng(0)
     square = random.standard_normal((30, 30))

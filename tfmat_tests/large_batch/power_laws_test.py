@@ -143,13 +143,10 @@ def hits(networks, seeds, studies):
     return held
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
-    """90 % of 20 studies, within four standard deviations of the binomial: 13 or more."""
-    held = hits(NETWORKS[1:2], seeds=2, studies=20)
-    assert min(held.values()) >= 13, held
-
-
-def test_intervals_of_several_networks_do_too():
-    """90 % of 8 studies, within four standard deviations of the binomial: 4 or more."""
-    held = hits(NETWORKS, seeds=2, studies=8)
-    assert min(held.values()) >= 4, held
+@pytest.mark.parametrize(
+    ("networks", "studies", "least"), [(NETWORKS[1:2], 20, 13), (NETWORKS, 8, 4)]
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(networks, studies, least):
+    """90 % of the studies, within four standard deviations of the binomial."""
+    held = hits(networks, seeds=2, studies=studies)
+    assert min(held.values()) >= least, held

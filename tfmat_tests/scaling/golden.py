@@ -5,7 +5,7 @@ import html.parser
 import pathlib
 import re
 
-from tfmat.scaling.model import analyse
+from tfmat.scaling.model import Analysis
 from tfmat.scaling.report import pictures, scaling_page
 from tfmat.scaling.study import Assumptions, Measurements, read_measurements, write_measurements
 from tfmat_tests.scaling.synthetic import Truth, study
@@ -44,7 +44,7 @@ def text_of(page: str) -> str:
 
 def golden_text() -> str:
     """The words of the page on the checked-in study, as the program writes them now."""
-    analysis = analyse(read_measurements(FOLDER), ASSUMPTIONS)
+    analysis = Analysis(read_measurements(FOLDER), ASSUMPTIONS)
     return text_of(scaling_page(analysis, pictures(analysis), "golden"))
 
 

@@ -7,18 +7,15 @@ import pytest
 
 from tfmat.scaling.model import (
     GOAL,
+    Analysis,
     Link,
     Predictor,
     added_worker,
     amdahl_share,
-    analyse,
-    checks,
     choose,
     fastest,
     fit_network,
     last_worthwhile,
-    line_fits,
-    main_model,
     options,
     reached,
     series,
@@ -40,10 +37,8 @@ from tfmat_tests.scaling.synthetic import MODEL, SIZES, WEIGHTS, Truth, study
 NONE = Assumptions()
 
 
-def fitted(truth, **changes):
-    measurements = study(truth, **changes)
-    summaries = summarise(measurements)
-    return measurements, summaries, main_model(measurements, summaries, NONE)
+def analysis_of(truth, **changes):
+    return Analysis(study(truth, **changes), NONE)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +50,8 @@ def fitted(truth, **changes):
     ],
 )
 def test_a_formula_s_numbers_are_found_again_within_5_percent(truth):
-    _, summaries, (_, model) = fitted(truth)
+    analysis = analysis_of(truth)
+    model = analysis.forecast.model
     assert model.inside.algorithm == "ring"
     assert model.inside.link.latency == pytest.approx(truth.latency, rel=0.05)
     assert model.inside.link.byte_seconds == pytest.approx(truth.byte_seconds, rel=0.05)
@@ -72,7 +68,7 @@ def test_a_formula_s_numbers_are_found_again_within_5_percent(truth):
         assert model.efficiency(workers, batch) == pytest.approx(alone / step, rel=0.05)
         measured = [
             each.efficiency.value
-            for each in summaries
+            for each in analysis.summaries
             if (each.point.workers, each.point.batch_a_worker) == (workers, batch)
             and each.point.scaling == "weak"
         ]
@@ -80,17 +76,16 @@ def test_a_formula_s_numbers_are_found_again_within_5_percent(truth):
 
 
 def test_the_intervals_hold_the_truth_and_the_checks_are_near():
-    truth = Truth()
-    measurements, _, (combination, model) = fitted(truth)
-    prediction = Predictor(model).weak(75)[3]
+    analysis = analysis_of(Truth())
+    prediction = Predictor(analysis.forecast.model).weak(75)[3]
     assert (
         prediction.step_seconds.low < prediction.step_seconds.value < prediction.step_seconds.high
     )
-    found = checks(combination, measurements.allreduces, NONE)
+    found = analysis.checks
     assert {check.left_out for check in found} == {"its batch"}
     assert len(found) == 12
     assert max(abs(check.error) for check in found) < 0.05 < GOAL
-    for line in line_fits(measurements.allreduces):
+    for line in analysis.lines:
         assert np.nanmax(np.abs(line.left_out)) < 0.1
 
 
@@ -101,16 +96,14 @@ def test_a_wrong_model_is_seen_by_its_checks():
         dataclasses.replace(each, seconds=2 * each.seconds) if each.point.batch_a_worker == 150 else each
         for each in measurements.repetitions
     )  # fmt: skip
-    measurements = dataclasses.replace(measurements, repetitions=slow)
-    combination, _ = main_model(measurements, summarise(measurements), NONE)
-    found = checks(combination, measurements.allreduces, NONE)
+    found = Analysis(dataclasses.replace(measurements, repetitions=slow), NONE).checks
     wrong = [check.error for check in found if check.summary.point.batch_a_worker == 150]
     assert min(np.abs(wrong)) > GOAL
 
 
 def test_one_worker_count_leaves_the_growth_of_the_latency_open():
-    _, _, (_, of_one) = fitted(Truth(), workers=(2,))
-    _, _, (_, of_three) = fitted(Truth())
+    of_one = analysis_of(Truth(), workers=(2,)).forecast.model
+    of_three = analysis_of(Truth()).forecast.model
     assert of_one.inside.growth == "logarithmic"
     widths = []
     for model in (of_one, of_three):
@@ -188,7 +181,7 @@ TRAINED = study(Truth(), workers=(2, 4), batches=(75, 150), rounds=3, trained=Tr
 
 @pytest.fixture(scope="module")
 def analysis():
-    return analyse(TRAINED, Assumptions(price_per_hour=3.0, watts_a_worker=200.0))
+    return Analysis(TRAINED, Assumptions(price_per_hour=3.0, watts_a_worker=200.0))
 
 
 def test_where_it_stops_paying_is_where_the_efficiency_crosses(analysis):
@@ -232,7 +225,7 @@ def test_measured_power_goes_before_an_assumed_one():
         for each in TRAINED.repetitions
     )  # fmt: skip
     measured = dataclasses.replace(TRAINED, repetitions=repetitions)
-    for cost in analyse(measured, Assumptions(watts_a_worker=200.0)).costs:
+    for cost in Analysis(measured, Assumptions(watts_a_worker=200.0)).costs:
         assert cost.kilowatt_hours == pytest.approx(0.05 * cost.device_hours)
 
 
@@ -258,9 +251,9 @@ def test_beyond_a_node_the_measured_or_the_assumed_network_counts():
         for line in TRAINED.allreduces
     )  # fmt: skip
     both = dataclasses.replace(TRAINED, allreduces=(*TRAINED.allreduces, *slow))
-    inside = analyse(TRAINED, Assumptions()).forecast.model
-    measured = analyse(both, Assumptions()).forecast.model
-    assumed = analyse(
+    inside = Analysis(TRAINED, Assumptions()).forecast.model
+    measured = Analysis(both, Assumptions()).forecast.model
+    assumed = Analysis(
         TRAINED, Assumptions(network_latency=1e-3, network_bytes_per_second=1e9)
     ).forecast.model
     assert inside.exchange(4) == pytest.approx(measured.exchange(4))
@@ -279,8 +272,8 @@ def test_one_gradient_s_exchange_is_the_measured_one_where_its_size_was_measured
         dataclasses.replace(line, workers=4, bytes=613764, round=i, median_seconds=factor * seconds)
         for i, factor in enumerate((0.9, 1.0, 1.3))
     ]
-    of_line = analyse(TRAINED, Assumptions())
-    found = analyse(dataclasses.replace(TRAINED, allreduces=(*TRAINED.allreduces, *here)), Assumptions())  # fmt: skip
+    of_line = Analysis(TRAINED, Assumptions())
+    found = Analysis(dataclasses.replace(TRAINED, allreduces=(*TRAINED.allreduces, *here)), Assumptions())  # fmt: skip
     assert found.best.point.workers == 4
     assert found.exchange_seconds == pytest.approx(seconds)
     assert of_line.exchange_seconds == pytest.approx(Truth().ring(4, 613764), rel=0.03)
@@ -312,12 +305,12 @@ def test_the_choice_follows_bytes_latency_and_memory():
 
 
 def test_without_all_reduces_or_baselines_less_is_said_but_nothing_fails():
-    without = analyse(dataclasses.replace(TRAINED, allreduces=()), Assumptions())
+    without = Analysis(dataclasses.replace(TRAINED, allreduces=()), Assumptions())
     assert without.forecast is None
     assert without.best is not None
     lonely = tuple(each for each in TRAINED.repetitions if each.point.workers > 1)
-    assert analyse(dataclasses.replace(TRAINED, repetitions=lonely), Assumptions()).best is None
-    assert analyse(Measurements(), Assumptions()).summaries == []
+    assert Analysis(dataclasses.replace(TRAINED, repetitions=lonely), Assumptions()).best is None
+    assert Analysis(Measurements(), Assumptions()).summaries == []
 
 
 def test_assumptions_are_kept_and_checked(tmp_path):

@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from tfmat.cli.main import main
 from tfmat.report.run_files import Machine
 from tfmat.report.run_files import Session as Start
-from tfmat.scaling.model import analyse
+from tfmat.scaling.model import Analysis
 from tfmat.scaling.report import judge, scaling_page, write_scaling_report
 from tfmat.scaling.study import FILE, Assumptions, LeftOut, Measurements, write_measurements
 from tfmat_tests.report.html_check import checked
@@ -145,7 +145,7 @@ def test_a_verdict_needs_repetitions_that_agree(factor, rounds, expected):
     first = next(e for e in whole.repetitions if e.point.workers == 2 and e.point.scaling == "weak")
     slow = dataclasses.replace(first, seconds=factor * first.seconds)
     repetitions = tuple(slow if each is first else each for each in whole.repetitions)
-    found = analyse(dataclasses.replace(whole, repetitions=repetitions), Assumptions())
+    found = Analysis(dataclasses.replace(whole, repetitions=repetitions), Assumptions())
     assert judge(found).text.startswith(expected)
     assert ("By the model" in scaling_page(found, {}, "study")) == (expected == "Parallelism pays")
 
@@ -163,10 +163,10 @@ def _slower(whole: Measurements, factor: float, batch: int) -> Measurements:
 
 def test_a_model_that_misses_what_was_measured_predicts_nothing():
     whole = study(Truth(), workers=(2, 4), batches=(75, 150), rounds=2, trained=True)
-    slow = analyse(_slower(whole, 3.0, 75), Assumptions())
+    slow = Analysis(_slower(whole, 3.0, 75), Assumptions())
     worst = max(abs(check.error) for check in slow.checks)
     assert worst > 0.2
-    for found, misses in ((analyse(whole, Assumptions()), False), (slow, True)):
+    for found, misses in ((Analysis(whole, Assumptions()), False), (slow, True)):
         text = golden.text_of(scaling_page(found, {}, "study"))
         said = (
             f"The model misses measured steps by up to {100 * worst:.0f} %, so nothing is predicted"
@@ -184,7 +184,7 @@ def test_a_model_that_misses_what_was_measured_predicts_nothing():
 
 def test_a_verdict_names_the_way_that_pays_among_others():
     whole = study(Truth(), workers=(2, 4), batches=(75, 600), rounds=2)
-    assert judge(analyse(whole, Assumptions())).text.startswith("Parallelism pays")
-    slow = judge(analyse(_slower(whole, 4.0, 75), Assumptions()))
+    assert judge(Analysis(whole, Assumptions())).text.startswith("Parallelism pays")
+    slow = judge(Analysis(_slower(whole, 4.0, 75), Assumptions()))
     assert slow.text.startswith("Parallelism does not pay with horovod mpi, 75 a worker: 4 workers")
     assert slow.text.endswith("Other series: 1 × pays, 1 × pays in part.")

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tfmat.backends.registry import EXCHANGES
-from tfmat.scaling.model import GOAL, LOSS, analyse, recommend
+from tfmat.scaling.model import GOAL, LOSS, Analysis, recommend
 from tfmat.scaling.study import Assumptions, Measurements, Meeting, RankUse, Repetition, messages
 from tfmat_tests.scaling.synthetic import WEIGHTS, Truth, study
 
@@ -60,7 +60,7 @@ def with_local_steps(truth, every):
 
 
 def test_a_way_is_predicted_from_messages_and_what_is_left_of_exact_sums():
-    analysis = analyse(with_local_steps(SLOW, 50), Assumptions())
+    analysis = Analysis(with_local_steps(SLOW, 50), Assumptions())
     (group,) = analysis.ways
     of = {way.exchange: way for way in group}
     # Nothing is predicted by MPI, whose sums were not measured.
@@ -128,7 +128,7 @@ def with_other_backends():
 
 def test_mpi_is_predicted_from_its_own_sums_and_averaging_is_not():
     measurements, times = with_other_backends()
-    (group,) = analyse(measurements, Assumptions()).ways
+    (group,) = Analysis(measurements, Assumptions()).ways
     of = {(way.backend, way.exchange): way for way in group}
     assert group[0] is of["horovod", ""] and group[0].times_faster == 1
     by_mpi, overlapped = of["mpi", ""], of["mpi", OVERLAP]
@@ -157,15 +157,15 @@ def test_mpi_is_predicted_from_its_own_sums_and_averaging_is_not():
 def test_where_only_mpi_was_measured_its_sums_are_what_others_are_compared_with():
     measurements, _ = with_other_backends()
     of_mpi = [e for e in measurements.repetitions if e.point.backend in ("single", "mpi")]
-    (group,) = analyse(dataclasses.replace(measurements, repetitions=tuple(of_mpi)), Assumptions()).ways  # fmt: skip
+    (group,) = Analysis(dataclasses.replace(measurements, repetitions=tuple(of_mpi)), Assumptions()).ways  # fmt: skip
     assert (group[0].backend, group[0].exchange, group[0].times_faster) == ("mpi", "", 1)
     assert next(way for way in group if way.exchange == OVERLAP).times_faster > 5
 
 
 def test_where_the_network_costs_nothing_sums_stay_exact():
-    (group,) = analyse(with_local_steps(FAST, 50), Assumptions()).ways
+    (group,) = Analysis(with_local_steps(FAST, 50), Assumptions()).ways
     assert "leave the sums of 4 workers" in recommend(group)
 
 
 def test_a_study_within_one_machine_recommends_nothing():
-    assert analyse(study(SLOW, workers=(2,), batches=(75,), rounds=2), Assumptions()).ways == []
+    assert Analysis(study(SLOW, workers=(2,), batches=(75,), rounds=2), Assumptions()).ways == []

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tfmat.scaling.model import analyse
+from tfmat.scaling.model import Analysis
 from tfmat.scaling.report import judge
 from tfmat.scaling.study import FILE, Assumptions, Measurements, is_study, read_measurements
 from tfmat_tests import mpi
@@ -122,7 +122,7 @@ def test_another_config_is_refused(programs, study):
 def test_the_report_is_written_with_its_verdict(study):
     said = (study.parent / "said.txt").read_text()
     # Whatever it is: beside a busy machine it is that nothing can be said.
-    verdict = judge(analyse(read_measurements(study), Assumptions(price_per_hour=2.0))).text
+    verdict = judge(Analysis(read_measurements(study), Assumptions(price_per_hour=2.0))).text
     assert said.splitlines()[-2] == verdict
     assert (study / "scaling_report.html").exists()
     assert '"price_per_hour": 2.0' in (study / "assumptions.json").read_text()

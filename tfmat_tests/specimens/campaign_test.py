@@ -18,13 +18,7 @@ from tfmat.errors import InputError
 from tfmat.specimens.campaign import draw, run_campaign, try_once
 from tfmat.specimens.description import read_description
 from tfmat.specimens.runs import run_program
-from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, bar_folder, trouble
-
-
-@pytest.fixture
-def bar(tmp_path):
-    """The folder of a description."""
-    return bar_folder(tmp_path)
+from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, trouble
 
 
 def run(folder, count=6, processes=2, **options):

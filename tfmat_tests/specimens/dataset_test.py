@@ -18,12 +18,7 @@ from tfmat.errors import InputError
 from tfmat.specimens.campaign import FAILURES, draw, make_runs, pack_runs, parts_of
 from tfmat.specimens.description import read_description
 from tfmat.specimens.runs import Outcome
-from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, bar_folder, trouble
-
-
-@pytest.fixture
-def bar(tmp_path):
-    return bar_folder(tmp_path)
+from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, trouble
 
 
 def generate(capsys, bar, *arguments):

@@ -7,7 +7,6 @@ from tfmat.errors import InputError
 from tfmat.specimens.campaign import refuse_without_effect, try_once
 from tfmat.specimens.description import read_description
 from tfmat.specimens.runs import Solver
-from tfmat_tests.specimens.bar import bar_folder
 from tfmat_tests.specimens.calculix import EXAMPLES, needs_ccx
 
 # A bar of one element, in one increment: CalculiX needs a tenth of a second.
@@ -147,8 +146,9 @@ def test_a_wrong_deck_is_told_in_one_line(cube, capsys, name, old, new, message)
         ("noise_of_maximum = [1e-3, 5e-3]", "", "where a laboratory adds nothing; give its noise"),
     ],
 )
-def test_a_wrong_description_is_told_in_one_line(tmp_path, capsys, monkeypatch, old, new, message):
-    bar = bar_folder(tmp_path)
+def test_a_wrong_description_is_told_in_one_line(
+    bar, tmp_path, capsys, monkeypatch, old, new, message
+):
     broken(bar, OF, old, new)
     if "ccx" in new:
         (tmp_path / "empty").mkdir()
@@ -159,16 +159,14 @@ def test_a_wrong_description_is_told_in_one_line(tmp_path, capsys, monkeypatch, 
     assert message in captured.err and captured.err.count("\n") == 1 and not captured.out
 
 
-def test_a_template_in_another_encoding_names_its_line(tmp_path):
-    bar = bar_folder(tmp_path)
+def test_a_template_in_another_encoding_names_its_line(bar):
     (bar / "bar.in").write_bytes("yields={{ yields }}\n# Länge\n".encode("latin-1"))
     with pytest.raises(InputError, match=r"bar.in, line 2: this is no UTF-8"):
         read_description(bar)
 
 
-def test_values_that_change_no_file_are_refused(tmp_path):
+def test_values_that_change_no_file_are_refused(bar):
     """`derive` takes all of them; what it makes of them decides."""
-    bar = bar_folder(tmp_path)
     broken(bar, "bar.in", "{{ slope }}", "{{ hardening }}")
     functions = "def derive(values):\n    return {'hardening': 2 * values['slope'] + values['k']}\n"
     (bar / "simulator.py").write_text(functions)

@@ -28,11 +28,6 @@ print(make(pathlib.Path(sys.argv[1]), *map(int, sys.argv[2:])).new, flush=True)
 RUNS = 30
 
 
-@pytest.fixture
-def bar(tmp_path):
-    return bar_folder(tmp_path)
-
-
 def make(folder, worker=None, workers=None):
     """The campaign of one worker, or of nobody else."""
     description = read_description(folder)

@@ -5,18 +5,16 @@ import pytest
 
 from tfmat.specimens.campaign import verify
 from tfmat.specimens.description import read_description
-from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, bar_folder, trouble
+from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, trouble
 
 STIFFNESS, ZERO = 2e5, 1e-4
 
 
 @pytest.fixture
-def bar(tmp_path):
-    folder = bar_folder(tmp_path)
-    text = (folder / "simulator.toml").read_text()
-    text += "machine_stiffness = [1e5, 1e6]\nstrain_offset = [1e-5, 1e-4]\n"
-    (folder / "simulator.toml").write_text(text)
-    return folder
+def bar(bar):
+    with (bar / "simulator.toml").open("a") as file:
+        file.write("machine_stiffness = [1e5, 1e6]\nstrain_offset = [1e-5, 1e-4]\n")
+    return bar
 
 
 def recorded(yields, slope):

@@ -108,12 +108,6 @@ def test_suggestions_are_keras_tuners(algorithm, tmp_path):
         assert value == their_value
 
 
-def test_conditions_hold():
-    base, search = load_search(SPACE)
-    for values, _ in ours(search, base, 20):
-        assert ("optimizer.momentum" in values) == (values["optimizer.name"] == "sgd")
-
-
 CONDITIONS = {
     "model.uncertainty": Choice("none", "gaussian"),
     "optimizer.name": Choice("adam", "sgd", only_if={"model.uncertainty": ("none",)}),
@@ -180,18 +174,6 @@ def test_keras_tuner_reloads_a_search(tmp_path):
     assert {name: t.hyperparameters.values for name, t in theirs.trials.items()} == values
     following = theirs.create_trial("tuner0")
     assert following.trial_id == "5" and following.status == "RUNNING"
-
-
-def test_a_failed_trial_is_told_as_one():
-    base, search = load_search(SPACE)
-    state = SearchState(search.to_json(), base.to_dict(), Options())
-    trial = step(search, base, state)
-    assert isinstance(trial, TrialRecord)
-    trial.state = FAILED
-    oracle = Oracle(search, base, state)
-    oracle.tell(trial)
-    oracle.store(state)
-    assert isinstance(step(search, base, state), TrialRecord)
 
 
 def test_an_exhausted_space_and_a_rung_that_waits():
