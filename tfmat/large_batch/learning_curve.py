@@ -327,10 +327,6 @@ class LearningCurve(Struct):
     laws: dict[str, Answer]
 
 
-# --------------------------------------------------------------------------------------------------
-# The picture.
-
-
 def learning_figure(
     points: Sequence[Run],
     laws: Mapping[str, PowerLaw],
@@ -363,10 +359,6 @@ def learning_figure(
         panel.set_title(name, loc="left", fontsize=11, fontweight="bold")
     legend_below(panels[0])
     return figure
-
-
-# --------------------------------------------------------------------------------------------------
-# Learning curve: how the error falls with the training curves and the network's width, before a long run.
 
 
 ETA, RMSE = "η", "error, % of the range"

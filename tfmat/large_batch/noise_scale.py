@@ -145,10 +145,6 @@ def measure_squares(
     return array[:, 0], array[:, 1]
 
 
-# --------------------------------------------------------------------------------------------------
-# The picture of the noise scale.
-
-
 def noise_figure(points: Sequence[tuple[int, float, NoiseScale]], batch_size: int) -> Figure:
     """Left: the noise scale over epochs with its band; right: what it predicts for other batches.
 
@@ -204,10 +200,6 @@ def _draw_trade_off(panel: Axes, scale: NoiseScale, batch_size: int) -> None:
     else:
         finish(panel)
         panel.text(0.5, 0.5, "|G|² not measurable", transform=panel.transAxes, ha="center")
-
-
-# --------------------------------------------------------------------------------------------------
-# The gradient noise scale of a run, at each of its checkpoints.
 
 
 @dataclasses.dataclass(frozen=True)

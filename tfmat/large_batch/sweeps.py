@@ -143,10 +143,6 @@ def state_of(path: pathlib.Path) -> str:
     return str(RunFolder(path).status().get("state", ""))
 
 
-# --------------------------------------------------------------------------------------------------
-# The pictures of range test and sweep.
-
-
 def range_figure(tables: Sequence[pd.DataFrame], tests: "Sequence[RangeTest]") -> Figure:
     """Smoothed loss over learning rate, a line a batch, the suggested rate marked."""
     figure = new_figure(7.0, 4.2)

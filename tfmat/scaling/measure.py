@@ -1017,10 +1017,6 @@ class SlurmLaunches:
                 cancel(job)
 
 
-# --------------------------------------------------------------------------------------------------
-# The whole study: data set, measurements, report.
-
-
 def scale(
     config: Config,
     matrix: Matrix,

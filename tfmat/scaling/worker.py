@@ -111,10 +111,6 @@ def join_others(processes: Processes, folder: pathlib.Path) -> Star:
     return meet(processes, ByNote(processes, str(folder)), time.monotonic() + _PATIENCE)
 
 
-# --------------------------------------------------------------------------------------------------
-# The order of a study's launch, and its answers.
-
-
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """A kind of measurement, but for its batch, that processes of a launch have in common. See Runs and AllReduces.

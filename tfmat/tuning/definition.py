@@ -6,7 +6,7 @@ import math
 import os
 import pathlib
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from tfmat.config import (
@@ -300,15 +300,8 @@ FORMAT = 1
 # A worker's name, and seconds since 1970 from which and until when it ran a trial; None while it does.
 Interval = tuple[str, float, float | None]
 # States of a trial. The first two may be run; the others have ended, each counted once.
-WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED = (
-    "waiting",
-    "running",
-    "done",
-    "stopped",
-    "diverged",
-    "failed",
-)
-STATES = (WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED)
+STATES = ("waiting", "running", "done", "stopped", "diverged", "failed")
+WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED = STATES
 
 
 class _Base(TypedDict):
@@ -410,16 +403,10 @@ class SearchState:
         """The trials in one of these states, the oldest first."""
         return [trial for trial in self.trials.values() if trial.state in states]
 
-    def ended_trials(self) -> Iterator[TrialRecord]:
-        """Trials that count, in the order of their end."""
-        return (self.trials[trial_id] for trial_id in self.end_order)
-
     def failures_in_a_row(self) -> int:
         """How many trials failed since the last one that did not."""
-        count = 0
-        for trial in self.ended_trials():
-            count = count + 1 if trial.state == FAILED else 0
-        return count
+        states = [self.trials[trial_id].state for trial_id in self.end_order]
+        return sum(1 for _ in itertools.takewhile(lambda state: state == FAILED, states[::-1]))
 
     def best(self) -> TrialRecord | None:
         """The trial with the best value: of those that trained to the end, where there is one."""

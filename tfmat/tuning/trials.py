@@ -309,12 +309,8 @@ def _close(record: TrialRecord, state: str, reason: str) -> None:
         record.intervals[-1] = (*record.intervals[-1][:2], time.time())
 
 
-# --------------------------------------------------------------------------------------------------
-# Names of workers on a search: the folder workers/. A name has one living worker.
-
-
 class WorkerName:
-    """Holds a name for this process.
+    """Holds a name, in the folder workers/ of the search, for this process: a name has one living worker.
 
     Args:
       lease: seconds without a sign of life after which a worker on another machine counts as dead.

@@ -298,10 +298,6 @@ def _seeing(
         )
 
 
-# --------------------------------------------------------------------------------------------------
-# The network of a config, trained on a data set into a run's folder.
-
-
 def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunResult":
     """Trains the network of the backend's settings on the data set, with the sidecar of what its numbers mean."""
     from tfmat.networks import build_for

@@ -107,18 +107,7 @@ def test_the_interval_holds_the_median_about_as_often_as_it_says():
 
 
 # Harter (1961), Expected values of normal order statistics, Biometrika 48, table 1.
-@pytest.mark.parametrize(
-    ("workers", "value"),
-    [
-        (1, 0.0),
-        (2, 0.56419),
-        (3, 0.84628),
-        (4, 1.02938),
-        (5, 1.16296),
-        (10, 1.53875),
-        (100, 2.50759),
-    ],
-)
+@pytest.mark.parametrize(("workers", "value"), [(1, 0.0), (2, 0.56419), (100, 2.50759)])
 def test_the_slowest_of_normal_workers_waits_as_tabulated(workers, value):
     assert expected_maximum(workers) == pytest.approx(value, abs=2e-5)
 
