@@ -6,11 +6,12 @@ rich is loaded where something of it is shown, so that a command starts without 
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 # Control characters but tab and newline -> how they are shown: a file's name may hold orders to the terminal.
@@ -59,6 +60,18 @@ def open_console(width: int = 160) -> "Console":
                 yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     return Printable(highlight=False, width=None if sys.stdout.isatty() else width)
+
+
+def open_table(console: "Console", *headings: str, right: Collection[str] = ()) -> "Table":
+    """A table with a line below its headings on a terminal; the columns of `right` are flush right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading in right else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
+    return table
 
 
 def bar_console() -> "Console":

@@ -48,11 +48,7 @@ class PartsAhead:
 
     A part that a worker has asked for waits for it, however fast the others are meanwhile. So no more are asked for
     than it takes to wait for no answer. That is as many as are computed during the shortest round trip so far, and none
-    where it is short beside a step.
-
-    Args:
-      server: a RemoteShard in front of rank 0's, which is asked for nothing else meanwhile.
-      clock: seconds.
+    where it is short beside a step. Rank 0's shard is asked for nothing else meanwhile.
     """
 
     def __init__(self, server: Any, clock: Callable[[], float] = time.monotonic):
@@ -567,14 +563,10 @@ class AsynchronousBackend(SingleBackend):
 
 
 def divide(sizes: Sequence[int], most_parts: int) -> list[list[int]]:
-    """Numbers of the weights that each server holds: whole tensors, as LAMB needs them.
+    """Numbers of the weights (of these sizes) that each server holds: whole tensors, as LAMB needs them.
 
     There are no more servers than relieve the busiest one: every step of every worker asks each of them, and one that
     is slow holds up all. With another one the largest part would shrink by less than a tenth.
-
-    Args:
-      sizes: numbers of each weight.
-      most_parts: ranks that could serve.
     """
 
     def parts(count: int) -> list[list[int]]:

@@ -778,11 +778,7 @@ class Backend(abc.ABC):
     def time_steps(self, one_call_in: int = 1) -> None:
         """Has `train` also note, from `build` on, when each part of a step was complete; on every rank or on none.
 
-        Args:
-          one_call_in: to cost less, after as many calls, which are all timed, only one in so many is.
-
-        Raises:
-          InputError: where it cannot.
+        To cost less, after as many calls, which are all timed, only one in so many is. InputError where it cannot.
         """
         raise InputError(
             f"profile=true does not work with --backend={self.name} yet; leave it out: metrics.jsonl still has the "

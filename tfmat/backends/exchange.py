@@ -43,11 +43,6 @@ class Exchange:
     some steps by themselves between two meetings: it has an `every` of its own, and does something in `round`.
     `EXCHANGES` in `tfmat.backends.registry` has all of them by name.
 
-    Args:
-      collectives: of the workers; None for a worker that is alone.
-      weights: tensors or variables whose gradients are exchanged.
-      options: numbers that an exchange needs.
-
     Attributes:
       every: steps between two meetings of the workers.
       settles: whether `settle` has anything to do.

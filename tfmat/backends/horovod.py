@@ -198,13 +198,8 @@ class HorovodCollectives(Collectives):
 def assign_broadcast(horovod: Any, variables: Iterable[Any], root_rank: int, **among: Any) -> None:
     """Assigns one rank's values to variables, here and for `tfmat.horovod`; one is copied at a time.
 
-    Values travel as bytes, because Horovod has no unsigned types above 16 bits: Keras's random state is one.
-
-    Args:
-      horovod: the module, started.
-      variables: in the same order on every rank.
-      root_rank: the rank that has the values.
-      among: `process_set=`, the ranks that take part.
+    Values travel as bytes, because Horovod has no unsigned types above 16 bits: Keras's random state is one. `among`
+    may be a `process_set=`, the ranks that take part.
     """
     for i, variable in enumerate(variables):
         value = tf.convert_to_tensor(variable)

@@ -278,12 +278,9 @@ def weights_of(model: Any) -> list[Weight]:
 def slot_owners(
     optimizer: Any, shapes: Sequence[Sequence[int]], same_shape: bool = True
 ) -> list[int | None]:
-    """The weight that each variable of a built Keras optimizer is a slot of; None for counters.
+    """The weight (of these shapes) that each variable of a built Keras optimizer is a slot of; None for counters.
 
-    Args:
-      optimizer: built for weights of these shapes.
-      shapes: of the weights.
-      same_shape: whether a slot of another shape than its weight's is a counter, too.
+    With `same_shape` a slot of another shape than its weight's is a counter, too.
     """
     owners = {
         id(slot): i
@@ -515,13 +512,7 @@ def plan_of_config(
 ) -> tuple[Plan, tuple[Footprint, ...]]:
     """Layouts and bytes of the config's network and optimizer; the network is built, and thrown away.
 
-    Args:
-      config: checked.
-      num_outputs: parameters that the network identifies.
-      inputs: what the network must know of a record, see `RecordForm.network`.
-
-    Raises:
-      InputError: see `make_plan`.
+    `num_outputs` and `inputs` are what `build_model` wants, see `RecordForm.network`. InputError: see `make_plan`.
     """
     model, optimizer = network_of_config(config, num_outputs=num_outputs, inputs=inputs)
     optimizer.build(model.trainable_variables)

@@ -107,15 +107,9 @@ class OverlappedMeetings(Meetings):
     """Meetings that are under way while the workers take the next local steps; see the head of this file.
 
     Between two calls the model has the weights from which the round whose moves are under way began, in the mean over
-    the workers.
-
-    Args:
-      **arguments: as for `Meetings`.
-
-    Attributes:
-      kept: also what goes beyond the mean since then, which is the same on all workers; in shares of `1 / workers` how
-        far this worker moved in that round, and how far it is from the model's weights now; and whether anything is
-        under way.
+    the workers. Kept is also what goes beyond the mean since then, which is the same on all workers. In shares of
+    `1 / workers` it is how far this worker moved in that round, and how far it is from the model's weights now. The
+    last is whether anything is under way.
     """
 
     settles = True

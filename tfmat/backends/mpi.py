@@ -110,11 +110,9 @@ _PAUSE = 1e-4
 
 
 class MpiSums:
-    """Collectives in graphs, which every rank calls in the same order.
+    """Collectives in graphs, which every rank of `ranks` (a communicator) calls in the same order.
 
     Args:
-      mpi: mpi4py's module.
-      ranks: communicator; all its ranks make this object at the same time.
       nodes: name of each rank's node, however they are placed. Tensors are then summed within each node first, then
         between the nodes' first ranks, which hand the sums back: no number crosses the network twice. None: in one sum.
       patient: whether they leave the processor to others while they wait. MPI itself looks for messages without a

@@ -144,16 +144,8 @@ _OFFLOAD = "offload=slots"
 class OptimizerOnDisk:
     """The optimizer's step: weight by weight, the last one first, whose gradient is there first.
 
-    Args:
-      optimizer: functional, not built; it is built here, without memory for its slots.
-      weights: the model's trainable variables.
-      folder: for the file of slots.
-
-    Attributes:
-      note: for people: bytes and folder.
-
-    Raises:
-      InputError: the optimizer has no slots, or what it does cannot be done weight by weight.
+    The functional optimizer is built here, without memory for its slots, whose file is in `folder`. InputError where it
+    has none, or what it does cannot be done weight by weight. `note` is for people: bytes and folder.
     """
 
     def __init__(

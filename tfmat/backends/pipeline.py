@@ -178,10 +178,7 @@ def slot_places(
 ) -> list[int]:
     """Where the variables of a stage's optimizer stand among the variables of an optimizer of the whole model.
 
-    Args:
-      optimizer: not built.
-      variables: all trainable ones of the model.
-      own: places of the stage's among them, in the order in which its optimizer gets them.
+    `own` are the places of the stage's weights among all, in the order in which its optimizer gets them.
     """
     counts: dict[int | None, int] = {}
     where = {}
@@ -320,13 +317,8 @@ def _check(model: keras.Model, segments: Sequence[Segment]) -> None:
 class StageState:
     """A process's own variables of a model that it has made whole, and does not keep whole.
 
-    Args:
-      model: the whole network. Other stages' weights have no memory from now on; rank 0 has their values until
-        `hand_out`.
-      segment: of the stage.
-      slots: where the variables of the stage's optimizer stand among those of an optimizer of the whole model.
-      collectives: of all processes.
-      before: what this process had of the model until now, where it was divided already.
+    Other stages' weights have no memory from now on; rank 0 has their values until `hand_out`. `slots` are places of
+    the stage's slots, see `slot_places`; `before` is what this process had of the model where it was divided already.
 
     Attributes:
       held: the stage's variables; set when its optimizer is built.
@@ -595,13 +587,9 @@ class Ordered:
 
 
 class StageStep:
-    """The work of one process in a step.
+    """The work of one process in a step, which is of its stage's segment as a model.
 
-    Args:
-      step: of this stage's segment as a model.
-      place: of this process.
-      messages: between all processes.
-      specs: of what comes from the stage before and goes to the next one, for one example; None at the ends.
+    `specs` are of one example of what comes from the stage before and goes to the next one; None at the ends.
 
     Attributes:
       bytes: that this process sends to other stages in a step, once one was made.

@@ -20,10 +20,7 @@ from tfmat.optimizers.functional import call_layer
 class Recomputation:
     """A model that is called as in a training step, and whose gradients compute its segments a second time.
 
-    Args:
-      parts: of the model, in the order in which they run.
-      gradients_follow: whether its gradients are computed before anything else, so that the last part need not be
-        computed again.
+    Where the gradients follow at once, the last part need not be computed again.
     """
 
     def __init__(self, parts: Sequence[Segment], gradients_follow: bool = True):
@@ -38,10 +35,7 @@ class Recomputation:
     ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
         """Does as the model's `stateless_call` with training=True and return_losses=True.
 
-        Args:
-          weights, non_trainable: values of the model's variables.
-          features: of the model.
-          context: makes what layers are called within, now and when they are called again.
+        Layers are called within what `context` makes, now and when they are called again.
         """
         state, penalties, value = list(non_trainable), [], features
         for part in self._parts:
@@ -92,16 +86,8 @@ def recomputation_of_stage(
 ) -> Recomputation | None:
     """The recomputation of a pipeline stage, which computes also its last part again, or a stage in one piece.
 
-    Other micro-batches come between a stage's forward and backward pass (Huang et al. 2019, arXiv:1811.06965, 2.3).
-
-    Args:
-      stage: of the model.
-      model: in which `where` names layers, of this stage or of others.
-      where: the model is cut; `none`: nothing is computed again.
-      gradients_follow: whether no micro-batch comes between.
-
-    Raises:
-      InputError: see `recomputation_of`; a stage may be in one piece.
+    Other micro-batches come between a stage's forward and backward pass (Huang et al. 2019, arXiv:1811.06965, 2.3),
+    unless `gradients_follow`. `where` may name layers of other stages, too; see `recomputation_of`.
     """
     if where == "none":
         return None

@@ -310,11 +310,7 @@ def compiled(
 ) -> Any:
     """`function(block, ...)` as one graph for all such data of any number of rows.
 
-    Args:
-      function: of a Block.
-      data: a structure of tensors.
-      shape: of indices and weights, [steps, batch].
-      more: specs of further arguments.
+    Indices and weights have the `shape` [steps, batch]; `more` are specs of further arguments.
     """
     block = Block(
         tf.nest.map_structure(row_spec, data),

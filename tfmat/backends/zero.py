@@ -46,10 +46,7 @@ _BY_NORMS = (LARS, LARC, LAMB, NovoGrad)  # of whole weights, which they sum fro
 class Division:
     """Each weight, flat, in as many parts of one length as there are workers; zeros fill up the last ones.
 
-    Args:
-      variables: the trainable ones of a model.
-      workers: over which they are divided.
-      rank: this one, which holds the slots of part `rank` of each weight.
+    This worker holds the slots of part `rank` of each weight.
 
     Attributes:
       shapes: of the whole weights.
@@ -127,12 +124,8 @@ class Division:
 class DividedUpdate(Exchange):
     """Each worker receives its part of the summed gradients alone, updates its part of the weights, and collects all.
 
-    The sums of losses go along with the weights: two collectives per step.
-
-    Args:
-      division: of the weights.
-      optimizer: functional, built by it.
-      whole: the exchange of whole gradients: in half precision, parts are summed in it too.
+    The sums of losses go along with the weights: two collectives per step. In half precision, as the exchange of whole
+    gradients has it, parts are summed in it too.
     """
 
     def __init__(self, division: Division, optimizer: Any, whole: Exchange):
@@ -229,15 +222,7 @@ def plan_processes(
     """Footprints of processes that share batches, and the exchanges of a step; ZeRO divides slots over them.
 
     Slots come from the optimizer that the backend would build, so that padding is in them. Gradients of a process's own
-    examples are whole before they are summed.
-
-    Args:
-      config: checked for `--backend=horovod` or `mpi`; with `compression` none or fp16.
-      workers: how many processes.
-      num_outputs, inputs: as for `plan_of_config`.
-
-    Raises:
-      InputError: see `tfmat.backends.zero.Division.build`.
+    examples are whole before they are summed. `compression` is none or fp16; for the rest see `plan_of_config`.
     """
     model, optimizer = network_of_config(config, num_outputs=num_outputs, inputs=inputs)
     variables = model.trainable_variables

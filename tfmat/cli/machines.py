@@ -408,16 +408,12 @@ def doctor(flag_values: FlagValues, arguments: list[str]) -> int:
 
 def print_findings(findings: list["Finding"]) -> None:
     """Prints the table: part, state, details, and below them how to get what is missing."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    from tfmat.console import open_console
+    from tfmat.console import open_console, open_table
 
     console = open_console(100)
-    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-    for heading in ("", "", f"tfmat {tfmat.__version__} on this machine"):
-        table.add_column(heading, overflow="fold")
+    table = open_table(console, "", "", f"tfmat {tfmat.__version__} on this machine")
     for finding in findings:
         text = Text(finding.detail)
         if finding.remedy:

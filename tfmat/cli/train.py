@@ -45,9 +45,6 @@ from tfmat.cli.serving import PAGE_FLAGS, serve_page
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from tfmat.backends.layouts import Collective, Footprint, Plan
     from tfmat.config import Config, Settings
     from tfmat.data.dataset import PackedDataset
@@ -594,24 +591,15 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
         )
     collectives = collectives_of_step(plan, config.global_batch_size)
     about = {"mesh": str(plan.mesh), "zero_stage": plan.zero_stage}
-    if flag_values.json:
-        return _print_as_json(about, footprints, collectives, notices)
     devices = plan.mesh.num_devices
-    return _print_tables(
-        f"mesh {plan.mesh}, {devices} device{'s' if devices > 1 else ''}, zero_stage={plan.zero_stage}",
-        "on each device",
-        footprints,
-        collectives,
-        notices,
-        config.global_batch_size,
-        plan,
-    )
+    title = f"mesh {plan.mesh}, {devices} device{'s' if devices > 1 else ''}"
+    return _show(flag_values.json, settings, title, about, footprints, collectives, notices, plan)
 
 
 def _show_stages(settings: "Settings", network: dict[str, Any], as_json: bool) -> int:
     from tfmat.backends.pipeline import plan_stages
     from tfmat.backends.registry import check_config_for
-    from tfmat.console import open_console
+    from tfmat.console import open_console, open_table
     from tfmat.launch.processes import find_processes
 
     # As on a machine with as many processes.
@@ -629,20 +617,15 @@ def _show_stages(settings: "Settings", network: dict[str, Any], as_json: bool) -
         f"micro-batches of {plan.micro_batch_size}; bytes in each process:",
         markup=False,
     )
-    table = _table(
-        console, ("stage", "right"), ("layers", "left"), *((part, "right") for part in _PARTS),
-        ("activations, gpipe", "right"), ("1f1b", "right"),
-    )  # fmt: skip
-    exchanges = _table(
-        console, ("stage", "right"), ("messages a step", "right"), ("bytes sent", "right"),
-        ("bytes of gradients summed over batch", "right"),
-    )  # fmt: skip
+    held = (*_PARTS, "activations, gpipe", "1f1b")
+    table = open_table(console, "stage", "layers", *held, right=("stage", *held))
+    sent = ("stage", "messages a step", "bytes sent", "bytes of gradients summed over batch")
+    exchanges = open_table(console, *sent, right=sent)
     for i, stage in enumerate(plan.stages, start=1):
-        held = (getattr(stage, part) for part in _PARTS)
-        numbers = (f"{number:,}" for number in (*held, *stage.activations.values()))
+        parts = (getattr(stage, part) for part in _PARTS)
+        numbers = (f"{number:,}" for number in (*parts, *stage.activations.values()))
         table.add_row(str(i), f"{stage.layers[0]} to {stage.layers[-1]}", *numbers)
-        sent = (stage.messages, stage.sent, stage.summed)
-        exchanges.add_row(str(i), *(f"{number:,}" for number in sent))
+        exchanges.add_row(str(i), *map("{:,}".format, (stage.messages, stage.sent, stage.summed)))
     console.print(table)
     console.print(exchanges)
     console.print(
@@ -692,75 +675,44 @@ def _show_processes(
     if settings.model.batch_normalization == "synchronized" and workers > 1:
         notices.append("the sums of batch normalisation over the processes are left out")
     about = {"backend": backend, "processes": workers, "zero_stage": options.zero_stage}
-    if as_json:
-        return _print_as_json(about, footprints, collectives, notices)
-    return _print_tables(
-        f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}, zero_stage={options.zero_stage}",
-        "in each process",
-        footprints,
-        collectives,
-        notices,
-        settings.global_batch_size,
-    )
+    title = f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}"
+    return _show(as_json, settings, title, about, footprints, collectives, notices)
 
 
-def _print_as_json(
+def _show(
+    as_json: bool,
+    settings: "Settings",
+    title: str,
     about: dict[str, Any],
     footprints: Sequence["Footprint"],
     collectives: Sequence["Collective"],
     notices: list[str],
-) -> int:
-    content = {
-        **about,
-        "variables": [dataclasses.asdict(footprint) for footprint in footprints],
-        "collectives": [
-            {**dataclasses.asdict(collective), "sent_in_ring": collective.sent_in_ring}
-            for collective in collectives
-        ],
-        "notices": notices,
-    }
-    print(json.dumps(content, indent=2, ensure_ascii=False))
-    return 0
-
-
-def _print_tables(
-    title: str,
-    place: str,
-    footprints: Sequence["Footprint"],
-    collectives: Sequence["Collective"],
-    notices: list[str],
-    batch_size: int,
     plan: "Plan | None" = None,
 ) -> int:
-    from tfmat.console import open_console
-
-    console = open_console(100)
-    console.print(f"{title}; bytes {place}:", markup=False, soft_wrap=True)
-    _print_variables(console, footprints, plan)
-    console.print(f"\nexchanges of one step of {batch_size} examples, bytes {place}:")
-    if collectives:
-        _print_collectives(console, collectives)
-    else:
-        console.print("  none")
-    for notice in notices:
-        console.print(f"note: {notice}", markup=False, soft_wrap=True)
-    return 0
-
-
-def _print_variables(
-    console: "Console", footprints: Sequence["Footprint"], plan: "Plan | None" = None
-) -> None:
-    """A row for each; with layouts where there is a plan of them."""
+    """What lies and is sent on a mesh, of which there is a plan, or in processes."""
     from tfmat.backends.layouts import format_spec
+    from tfmat.console import open_console, open_table
 
+    if as_json:
+        content = {
+            **about,
+            "variables": [dataclasses.asdict(footprint) for footprint in footprints],
+            "collectives": [
+                {**dataclasses.asdict(collective), "sent_in_ring": collective.sent_in_ring}
+                for collective in collectives
+            ],
+            "notices": notices,
+        }
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+        return 0
+    place = "on each device" if plan else "in each process"
+    console = open_console(100)
+    title = f"{title}, zero_stage={about['zero_stage']}; bytes {place}:"
+    console.print(title, markup=False, soft_wrap=True)
     headings = ["layout"] if plan else []
     if plan and plan.zero_stage:
         headings.append("slots' layout")
-    table = _table(
-        console,
-        *((heading, "left") for heading in ("variable", "shape", *headings)),
-        *((part, "right") for part in _PARTS),
-    )
+    table = open_table(console, "variable", "shape", *headings, *_PARTS, right=_PARTS)
     for footprint in footprints:
         table.add_row(
             footprint.path.removeprefix("curve_to_parameters/"),
@@ -771,26 +723,14 @@ def _print_variables(
     sums = (f"{sum(getattr(footprint, part) for footprint in footprints):,}" for part in _PARTS)
     table.add_row("together", "", *[""] * len(headings), *sums)
     console.print(table)
-
-
-def _print_collectives(console: "Console", collectives: Sequence["Collective"]) -> None:
-    table = _table(
-        console,
-        ("exchange", "left"), ("over", "left"), ("what", "left"), ("tensors", "right"), ("bytes", "right"),
-        ("sent in a ring", "right"),
-    )  # fmt: skip
+    step = f"one step of {settings.global_batch_size} examples"
+    console.print(f"\nexchanges of {step}, bytes {place}:")
+    sizes = ("tensors", "bytes", "sent in a ring")
+    table = open_table(console, "exchange", "over", "what", *sizes, right=sizes)
     for one in collectives:
-        over = f"{one.axis}:{one.devices}"
         numbers = (f"{number:,}" for number in (one.tensors, one.bytes, one.sent_in_ring))
-        table.add_row(one.kind, over, one.what, *numbers)
-    console.print(table)
-
-
-def _table(console: "Console", *columns: tuple[str, str]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-    for heading, side in columns:
-        table.add_column(heading, justify="right" if side == "right" else "left")
-    return table
+        table.add_row(one.kind, f"{one.axis}:{one.devices}", one.what, *numbers)
+    console.print(table if collectives else "  none")
+    for notice in notices:
+        console.print(f"note: {notice}", markup=False, soft_wrap=True)
+    return 0

@@ -989,13 +989,9 @@ class PackedDataset:
 
     @classmethod
     def open(cls, folder: str | pathlib.Path, verify: bool = True) -> "PackedDataset":
-        """Opens the data set in `folder`.
+        """Opens the data set in `folder`; reads every shard once and compares checksums, unless `verify` is False.
 
         Its shards are read from a copy of it in the folder TFMAT_LOCAL_DATA, where a SLURM job has put one on the node.
-
-        Args:
-          folder: holds `manifest.json`.
-          verify: reads every shard once and compares checksums; without it only names and sizes are checked.
 
         Raises:
           InputError: no data set, from a newer tfmat, or a shard is missing, incomplete or damaged; names the first
@@ -1115,8 +1111,6 @@ def generate_dataset(
     as it was. Two processes that ask for the same data set wait for each other.
 
     Args:
-      settings: law, ranges, noise and so on.
-      seed: of all random numbers.
       num_curves: training and validation curves together (75 % and 25 %), at least 4.
       num_test: further curves that never train.
       data_dir: holds one folder for each data set.
@@ -1128,9 +1122,8 @@ def generate_dataset(
       InputError: impossible numbers, not enough space, or a folder that cannot be written.
     """
     folder = dataset_folder(data_dir, settings, seed, num_curves, num_test, shard_size)
-    return _generate(
-        folder, settings, seed, num_curves, num_test, shard_size, progress, num_threads
-    )
+    counts = (seed, num_curves, num_test, shard_size)
+    return _generate(folder, settings, *counts, progress, num_threads)
 
 
 def repair_simulated(

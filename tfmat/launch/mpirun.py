@@ -18,8 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypedDict
 
+import msgspec
 import psutil
 
 from tfmat.console import clock_text
@@ -47,13 +47,10 @@ def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> boo
 
 
 def end_session(leader: int, grace: float) -> None:
-    """Ends the processes of a session on this machine: SIGTERM first, and then SIGKILL.
+    """Ends a session on this machine: SIGTERM first, after `grace` seconds SIGKILL; 0 for SIGKILL alone.
 
-    All that a program begins is of its session, also where its own parent has died, unless it begins another session.
-
-    Args:
-      leader: the number of the process that was started with a session of its own.
-      grace: seconds between the two signals; 0 for SIGKILL alone.
+    All that a program begins is of the session that it leads, also where its own parent has died, unless it begins
+    another one.
     """
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _LONGEST)):
         if not seconds:
@@ -222,24 +219,28 @@ FILE = "restarts.json"
 FORMAT = 1
 
 
-class Incident(TypedDict, total=False):
+class Incident(msgspec.Struct, omit_defaults=True):
     """One interruption of the training.
 
-    `time` (UTC, ISO 8601), `kind` (`loss` or `hosts back`), `cause` (one line), `hosts_lost`, `step` (from which
-    it goes on), `ranks` (with which; missing where nothing was started again), `seconds` (from when it was noticed to
-    the end of the first block of steps after it; missing where training did not go on).
+    Attributes:
+      time: UTC, ISO 8601.
+      kind: `loss` or `hosts back`.
+      cause: one line.
+      step: from which it goes on.
+      ranks: with which; none where nothing was started again.
+      seconds: from when it was noticed to the end of the first block of steps after it, if training went on.
     """
 
     time: str
     kind: str
     cause: str
     hosts_lost: list[str]
-    ranks: int
-    step: int
-    seconds: float
+    step: int | None = None
+    ranks: int | None = None
+    seconds: float | None = None
 
 
-class _Record(TypedDict):
+class _Record(msgspec.Struct):
     format: int
     wall_seconds: float
     productive_seconds: float
@@ -260,54 +261,48 @@ class History:
 
     def __init__(self, folder: pathlib.Path):
         self._path = folder / FILE
-        record: _Record = {
-            "format": FORMAT, "wall_seconds": 0.0, "productive_seconds": 0.0, "incidents": [],
-        }  # fmt: skip
+        self._record = _Record(FORMAT, 0.0, 0.0, [])
         if self._path.exists():
-            record = check_json(read_json(self._path), _Record, self._path)
-        self._record = record
-        self._wall, self._productive = record["wall_seconds"], record["productive_seconds"]
-        self._first = len(record["incidents"])
+            self._record = check_json(read_json(self._path), _Record, self._path)
+        self._wall, self._productive = self._record.wall_seconds, self._record.productive_seconds
+        self._first = len(self._record.incidents)
 
     def count(self, wall: float, productive: float) -> None:
         """Sets the seconds since this launcher was started, and writes the file."""
-        self._record["wall_seconds"] = round(self._wall + wall, 3)
-        self._record["productive_seconds"] = round(self._productive + productive, 3)
-        write_json(self._path, {**self._record, "ettr": self.ettr})
+        self._record.wall_seconds = round(self._wall + wall, 3)
+        self._record.productive_seconds = round(self._productive + productive, 3)
+        write_json(self._path, {**msgspec.structs.asdict(self._record), "ettr": self.ettr})
 
     def add(self, kind: str, cause: str, hosts_lost: Sequence[str] = ()) -> Incident:
         """A new incident, which the caller completes as it becomes known what came of it."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        incident: Incident = {
-            "time": now, "kind": kind, "cause": cause, "hosts_lost": list(hosts_lost),
-        }  # fmt: skip
-        self._record["incidents"].append(incident)
-        return incident
+        self._record.incidents.append(Incident(now, kind, cause, list(hosts_lost)))
+        return self._record.incidents[-1]
 
     @property
     def grew(self) -> bool:
         """Whether there are incidents of this launcher."""
-        return len(self._record["incidents"]) > self._first
+        return len(self._record.incidents) > self._first
 
     @property
     def ettr(self) -> float:
         """Effective training time ratio, 0 to 1; to four digits, so that all who round it further say the same."""
-        wall = self._record["wall_seconds"]
-        return round(min(1.0, self._record["productive_seconds"] / wall), 4) if wall else 0.0
+        wall = self._record.wall_seconds
+        return round(min(1.0, self._record.productive_seconds / wall), 4) if wall else 0.0
 
     def summary(self) -> str:
         """One line: how often, and how much of the time was training."""
         record = self._record
-        incidents = record["incidents"]
-        losses = sum(incident["kind"] == "loss" for incident in incidents)
+        incidents = record.incidents
+        losses = sum(incident.kind == "loss" for incident in incidents)
         back = len(incidents) - losses
-        times = sorted(round(each["seconds"]) for each in incidents if "seconds" in each)
+        times = sorted(round(each.seconds) for each in incidents if each.seconds is not None)
         after = (
             f", training went on after {' to '.join(map(str, dict.fromkeys((times[0], times[-1]))))} s"
             if times
             else ""
         )
-        productive, wall = map(clock_text, (record["productive_seconds"], record["wall_seconds"]))
+        productive, wall = map(clock_text, (record.productive_seconds, record.wall_seconds))
         return (
             f"{losses} loss{'' if losses == 1 else 'es'} of ranks or hosts, "
             f"{back} return{'' if back == 1 else 's'} of hosts{after}; training {productive} of {wall}: "
@@ -359,11 +354,8 @@ def mpirun_command(
 ) -> list[str]:
     """The command line that starts `command` on every slot of the hosts, rank by rank in their order. Pure.
 
-    Args:
-      hosts: with the ranks of each.
-      command: of each rank.
-      environment: of mpirun; what concerns Python and its libraries is handed on to the ranks.
-      defaults: what mpirun is given where the environment has none of it.
+    What concerns Python and its libraries in the environment is handed on to the ranks, and `defaults` where it has
+    none.
     """
     handed_on = sorted(name for name in {**defaults, **environment} if _HANDED_ON.fullmatch(name))
     return [
@@ -379,14 +371,7 @@ _NO_MPIRUN = "mpirun cannot be started ({}); `tfmat doctor` says how to get it"
 
 
 class Launch:
-    """A running mpirun, whose standard error is shown as it comes.
-
-    Args:
-      hosts: with the ranks of each.
-      command: of each rank.
-
-    Raises:
-      InputError: there is no mpirun.
+    """A running mpirun, whose standard error is shown as it comes; InputError where there is none.
 
     Attributes:
       lost_at: when a rank said its last words, on the monotonic clock; None before.
@@ -449,11 +434,8 @@ class Launch:
     def end(self, grace: float = 3.0, cause: str = "") -> int:
         """Ends it and whatever it left behind on this machine; returns the exit status.
 
-        Args:
-          grace: seconds between SIGTERM and SIGKILL; 0 for SIGKILL alone.
-          cause: why, where neither ranks nor mpirun have said anything.
-
-        On other hosts Open MPI's daemons end their ranks when they lose mpirun, and ranks when they lose each other.
+        `cause` says why, where neither ranks nor mpirun have. On other hosts Open MPI's daemons end their ranks when
+        they lose mpirun, and ranks when they lose each other.
         """
         self._own_words = self._own_words or cause
         end_session(self._process.pid, grace)
@@ -548,17 +530,7 @@ class Progress:
 
 
 class Restarts:
-    """The supervisor of one run.
-
-    Args:
-      hosts: in the order of the ranks.
-      command: of one rank.
-      folder: of the run.
-      progress: how far it has come.
-      log: takes a line for people.
-
-    Raises InputError where the folder's history is damaged.
-    """
+    """The supervisor of one run, on hosts in the order of the ranks; InputError where its history is damaged."""
 
     def __init__(
         self,
@@ -620,9 +592,9 @@ class Restarts:
         Interrupted, it waits until the ranks have saved.
         """
         if self._incident is not None:
-            self._incident["ranks"] = count_ranks(self._used)
+            self._incident.ranks = count_ranks(self._used)
             self._log(
-                f"starting again from step {self._incident['step']} with {ranks_text(self._used)}"
+                f"starting again from step {self._incident.step} with {ranks_text(self._used)}"
             )
             self._wait_for_folder()
         self._asked = None
@@ -690,9 +662,9 @@ class Restarts:
             self._under_way = state.under_way
             if self._incident is not None:
                 seconds = now - self._noticed_at
-                self._incident["seconds"] = round(seconds, 1)
+                self._incident.seconds = round(seconds, 1)
                 self._log(
-                    f"training goes on after {seconds:.1f} s, from step {self._incident['step']} with "
+                    f"training goes on after {seconds:.1f} s, from step {self._incident.step} with "
                     f"{ranks_text(self._used)}"
                 )
                 self._incident = None
@@ -715,7 +687,7 @@ class Restarts:
             for host in before.keys() - self._missing.keys():
                 self._log(f"{host.name} answers again")
         self._incident = self._history.add(kind, cause, [host.name for host in lost])
-        self._incident["step"] = step
+        self._incident.step = step
         self._history.count(self._wall, self._productive)
 
     def _wait_for_hosts(self) -> None:

@@ -103,10 +103,7 @@ def describe_ports(ports: Sequence[int], places: Sequence[Neighbour]) -> str:
 class PortGuard:
     """Guards a port of this process from before it is opened until the process ends.
 
-    Args:
-      port: that a library is going to listen on.
-      hosts: addresses of other machines that may connect.
-      user: whose processes on this machine may.
+    It lets in `hosts`, addresses of other machines, and processes of `user` on this one.
     """
 
     def __init__(self, port: int, hosts: Sequence[str] = (), user: int | None = None):

@@ -142,14 +142,9 @@ _GET_SLURM = "use a login node of a cluster, or try it on this machine: tools/sl
 
 
 def submit(script: pathlib.Path, elements: Iterable[int] = ()) -> str:
-    """Hands a job's script to SLURM; returns the job's number.
+    """Hands a job's script to SLURM, or some elements of its array; returns the job's number.
 
-    Args:
-      script: path of job.sh.
-      elements: of an array, where not all that the script names.
-
-    Raises:
-      InputError: there is no SLURM, or it refuses; one line.
+    InputError where there is no SLURM, or it refuses; one line.
     """
     options = re.findall(r"^#SBATCH --([a-z-]+)", script.read_text("utf-8"), re.MULTILINE)
     only = ",".join(map(str, elements))

@@ -142,11 +142,8 @@ _LENGTH = struct.Struct("<Q")  # bytes of the text before the arrays
 def pack(value: Any) -> list[bytes | memoryview]:
     """The bytes of a value, in parts; the arrays' are not copied.
 
-    Args:
-      value: None, a bool, number or string, an array of numbers or strings, or lists, tuples and dictionaries of such.
-
-    Raises:
-      TypeError: it holds something else.
+    A value is None, a bool, number or string, an array of numbers or strings, or lists, tuples and dictionaries of
+    such; TypeError where it holds something else.
     """
     arrays: list[np.ndarray] = []
     text = json.dumps(_described(value, arrays)).encode()
@@ -350,11 +347,6 @@ class Link:
     header and at its end: keyed BLAKE2b (RFC 7693) of its number and of all its bytes so far. A frame has a wrong tag
     where it was heard in another connection, was changed, comes a second time or out of order, or comes back to its
     sender. Neither that frame nor what comes after it is read. Frames are not encrypted.
-
-    Args:
-      connection: connected; it is this link's from now on.
-      secret: of the run.
-      listens: whether this is the side that the other one connected to.
 
     Attributes:
       closed: the other side has ended the connection.
@@ -759,11 +751,7 @@ QUIET = 8.0
 class Star(threading.Thread):
     """One process's end; made by `meet`, which also starts its thread.
 
-    Args:
-      rank, size: this process among all.
-      members: the processes at the other ends of the links, by rank; on rank 0 also itself.
-      links: by rank: on rank 0 all others, elsewhere rank 0.
-      on_loss: called with the line on the rank that writes it, in a thread of its own; five seconds at most.
+    On rank 0 the links go to all others, elsewhere to rank 0; the members are at the other ends, on rank 0 also itself.
 
     Attributes:
       secret: of the run; never sent over a link, because it could be read on the way.
@@ -1275,12 +1263,8 @@ class ByNote:
     """A file that all can see tells the place; methods and attributes as of `ByBroadcast`.
 
     Its name holds the launch's number, where the launcher gives one. A file that an earlier launch left there does no
-    harm: nobody answers there with that secret, and the file is read again until rank 0 has written its own.
-
-    Args:
-      processes: this one among those of the run.
-      folder: that all nodes can see; where all processes are on one node, its folder for temporary files serves.
-      environment: in which the launcher names the launch.
+    harm: nobody answers there with that secret, and the file is read again until rank 0 has written its own. Where all
+    processes are on one node, its folder for temporary files serves in the place of `folder`.
     """
 
     def __init__(

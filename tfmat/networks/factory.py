@@ -41,7 +41,7 @@ def batch_context(
     reduce: Callable[[list], list],
     plain: Sequence[keras.layers.BatchNormalization] = (),
 ) -> Iterator[None]:
-    """The settings that a training step hands to the normalisation layers while the model is traced.
+    """What a training step hands to the normalisation layers while the model is traced.
 
     Args:
       weights: [batch], 1 for an example and 0 for padding.

@@ -297,10 +297,6 @@ _Item = TypeVar("_Item")
 class Meter:
     """Counts; `start` comes first.
 
-    Args:
-      backend: tells the times within steps, where it was asked for them.
-      trace: of some steps, or None.
-
     Attributes:
       call_seconds: of the last call of the graph.
     """

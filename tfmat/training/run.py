@@ -475,21 +475,14 @@ class RunResult:
 class Run:
     """A model, what it learns by, and one process's part of its training. It decides; the backend computes.
 
+    Arguments that are not here are those of `tfmat.Trainer`.
+
     Args:
       model: built; its weights are the start.
-      settings: how it is trained.
       backend: runs the steps; started before `train`.
       whole: what is saved: the model, or one that holds its layers.
-      loss, metrics, auxiliary_loss: see `tfmat.Trainer`.
-      optimizer: see `tfmat.Trainer`; None: as the settings say.
-      callbacks: Keras callbacks of this process.
-      sidecar: saved as model.json.
+      optimizer: None: as the settings say.
       counted: what the examples are called in rates.
-      workdir: folder of the run; None leaves no files.
-      quiet: no progress and no lines (log.txt has them).
-
-    Attributes:
-      settings: how it is trained.
     """
 
     def __init__(

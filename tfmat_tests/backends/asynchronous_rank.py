@@ -24,11 +24,8 @@ def main(folder):
     import numpy as np
 
     from tfmat.backends import make_backend
-    from tfmat.config import EpochPlan
-    from tfmat.data.order import ExampleOrder
-    from tfmat.data.pipeline import MemorySource
     from tfmat_tests.backends.horovod_rank import build
-    from tfmat_tests.backends.problem import BATCH, NUM_EXAMPLES, make_data, spans
+    from tfmat_tests.backends.problem import blocks, make_data
 
     data, rank = make_data(), find_processes().rank
     for name, options in CASES.items():
@@ -36,9 +33,6 @@ def main(folder):
             case = {"precision": "float64", "optimizer": "adam" if name != "all" else "lamb"}
             model, _ = build(case, backend)
             backend.synchronize()
-            order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-            place, epochs = backend.place(data), EpochPlan(NUM_EXAMPLES, BATCH)
-            source = MemorySource(place, order, epochs, backend.training_columns)
             taken, function = [], backend._gradients_function
 
             def noted(data, width, function=function, taken=taken):
@@ -55,7 +49,7 @@ def main(folder):
                 return compute
 
             backend._gradients_function = noted
-            sums = [backend.train(*block) for block in source.blocks(spans(source, [5, 9, 6]))]
+            sums = [backend.train(*block) for block in blocks(backend, data)]
             backend.check_replicas(20)
             used = backend.collectives.gather(np.concatenate([*taken, np.zeros(0, np.int32)]))
             figures, state = backend.take_figures(), backend.read()

@@ -137,12 +137,9 @@ def main(folder):
     import numpy as np
 
     from tfmat.backends import make_backend
-    from tfmat.config import EpochPlan
-    from tfmat.data.order import ExampleOrder
-    from tfmat.data.pipeline import MemorySource
     from tfmat.launch.processes import find_processes
     from tfmat_tests.backends.horovod_rank import build
-    from tfmat_tests.backends.problem import BATCH, NUM_EXAMPLES, make_data, spans
+    from tfmat_tests.backends.problem import blocks, make_data
 
     # Tracing takes seconds, the steps a fraction of one: a backend trains all cases of its options.
     cases = {1: ("turns", "free", "no answer", "ahead"), 2: ("every second",)}
@@ -154,9 +151,6 @@ def main(folder):
             continue
         with make_backend("asynchronous", averaging=True, local_steps=every) as backend:
             model, start = build({"precision": "float64", "optimizer": "adam"}, backend)
-            order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-            place, epochs = backend.place(data), EpochPlan(NUM_EXAMPLES, BATCH)
-            source = MemorySource(place, order, epochs, backend.training_columns)
             for name in names:
                 as_made(backend)
                 backend.write(start)
@@ -171,7 +165,7 @@ def main(folder):
                     each_begins(backend)
                 else:
                     in_turns(backend, calls, exchanges)
-                sums = [backend.train(*block) for block in source.blocks(spans(source, calls))]
+                sums = [backend.train(*block) for block in blocks(backend, data, calls)]
                 backend.check_replicas(sum(calls))
                 check_own_slots(backend)
                 figures, found = backend.take_figures(), backend.collectives.gather(exchanges)

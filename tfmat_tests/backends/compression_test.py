@@ -13,52 +13,10 @@ from tfmat.backends.registry import make_exchange
 from tfmat.config import Parallelism
 from tfmat.errors import InputError
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
+from tfmat_tests.backends.threads import Threads
 
 WORKERS = 3
 WITH_FEEDBACK = ("int8", "sign", "topk", "powersgd")
-
-
-class Threads:
-    """What `work(rank, collectives)` returns on each of some threads that sum and collect among themselves."""
-
-    def __init__(self, workers):
-        self._workers = workers
-        self._barrier = threading.Barrier(workers, timeout=60)
-        self._tensors = [None] * workers
-
-    def run(self, work):
-        """The results of all of them; the first error, where there is one."""
-        results, errors = [None] * self._workers, []
-
-        def one(rank):
-            def together(tensors):
-                self._tensors[rank] = tensors
-                self._barrier.wait()
-                found = list(zip(*self._tensors, strict=True))
-                self._barrier.wait()
-                return found
-
-            workers = Collectives()
-            workers.size, workers.rank = self._workers, rank
-            # An int8 sum wraps around as MPI's does.
-            workers._sum = lambda tensors: [
-                tf.constant(sum(t.numpy() for t in each)) for each in together(tensors)
-            ]
-            workers._collect = lambda tensors: [tf.stack(each) for each in together(tensors)]
-            try:
-                results[rank] = work(rank, workers)
-            except BaseException as error:
-                errors.append(error)
-                self._barrier.abort()
-
-        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(self._workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return results
 
 
 def _exchange_all(name, gradients, workers=WORKERS):

@@ -50,14 +50,7 @@ def _model(*more, outputs=1):
     return keras.Sequential([layers.Input((3,)), layers.Dense(4, activation="tanh"), *more, *ends])
 
 
-@pytest.fixture(autouse=True)
-def _float64():
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import pytest
 
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
-from tfmat.config import EpochPlan
 from tfmat.data.order import ExampleOrder
-from tfmat.data.pipeline import MemorySource, Span, StreamSource
+from tfmat.data.pipeline import MemorySource, StreamSource
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import (
@@ -19,15 +18,16 @@ from tfmat_tests.backends.problem import (
     OPTIMIZERS,
     SAMPLE,
     STEPS,
+    blocks,
+    check_weights,
     keeping_precision,
     make_data,
     make_model,
     plain_keras_loop,
     set_precision,
-    spans,
+    train,
 )
 
-EPOCHS = EpochPlan(NUM_EXAMPLES, BATCH)
 PRECISIONS = ("float32", "float64")
 # Each optimizer, either precision, either source, and batches in pieces; --all takes every combination.
 BY_DEFAULT = {
@@ -85,23 +85,13 @@ def plain(data):
     _cases(BY_DEFAULT, OPTIMIZERS, (MemorySource, StreamSource), PRECISIONS),
     indirect=["precision"],
 )
-def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data, plain):
-    expected = plain(optimizer, precision)
+def test_weights_of_a_plain_keras_loop(optimizer, source_class, precision, data, plain):
     model, backend = model_for(optimizer), make_backend("single")
-    functional = make_functional(OPTIMIZERS[optimizer]())
-    backend.build(model, functional, per_example_function("mse"), {})
-    order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-    source = source_class(backend.place(data), order, EPOCHS)
-    for block in source.blocks(spans(source, [5, 9, 6])):
-        sums = backend.train(*block)
-        assert np.isfinite(sums).all()
-    for name, reference, found in zip(
-        [v.path for v in model.variables], expected, model.get_weights(), strict=True
-    ):
-        assert found.dtype == precision
-        error = np.linalg.norm(found - reference) / np.linalg.norm(reference)
-        assert error < (1e-9 if precision == "float64" else 1e-4), (name, error)
-    assert int(functional.iterations) == STEPS
+    sums = train(backend, model, OPTIMIZERS[optimizer](), data, source=source_class)
+    assert np.isfinite(sums).all()
+    check_weights(model.get_weights(), plain(optimizer, precision), precision)
+    assert {weight.dtype for weight in model.get_weights()} == {np.dtype(precision)}
+    assert int(backend.read()["slots/0"]) == STEPS
 
 
 @pytest.mark.parametrize(
@@ -111,19 +101,11 @@ def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data, 
 )
 def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, plain, monkeypatch):
     """As `tfmat train` runs it; here the number is set, since TensorFlow's threads are fixed once it has started."""
-    expected = plain(optimizer, precision)
     model, backend = model_for(optimizer), make_backend("single")
-    monkeypatch.setattr(
-        backend, "_num_pieces", lambda width: 7
-    )  # 600 examples: pieces of 85 and 86
-    functional = make_functional(OPTIMIZERS[optimizer]())
-    backend.build(model, functional, per_example_function("mse"), {})
-    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), EPOCHS)
-    for block in source.blocks(spans(source, [14, 6])):
-        backend.train(*block)
-    for reference, found in zip(expected, model.get_weights(), strict=True):
-        error = np.linalg.norm(found - reference) / np.linalg.norm(reference)
-        assert error < (1e-9 if precision == "float64" else 1e-4), error
+    # 240 examples: pieces of 34 and 35.
+    monkeypatch.setattr(backend, "_num_pieces", lambda width: 7)
+    train(backend, model, OPTIMIZERS[optimizer](), data, [14, 6])
+    check_weights(model.get_weights(), plain(optimizer, precision), precision)
 
 
 @pytest.mark.parametrize("pieces", [pytest.param(1, marks=pytest.mark.large), 5])
@@ -137,10 +119,9 @@ def test_sums_are_those_of_the_true_examples(data, pieces, monkeypatch):
         per_example_function("mse"),
         {"mae": lambda labels, outputs: abs(labels - outputs)},
     )
+    last = NUM_EXAMPLES // BATCH
+    *_, block = blocks(backend, data, [last, 1])
     order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-    source = MemorySource(backend.place(data), order, EPOCHS)
-    last = source.steps_per_epoch - 1
-    (block,) = source.blocks([Span(0, last, 1)])
     rows = order.indices(0, last * BATCH, NUM_EXAMPLES)
     assert block.num_examples == [len(rows)] and len(rows) < BATCH
     errors = np.asarray(model(data[0][rows])) - data[1][rows]
@@ -164,12 +145,7 @@ def test_regularisers_count_once_a_batch(data, pieces, monkeypatch):
     expected = plain_keras_loop(model(), keras.optimizers.SGD(0.01), data)
     ours, backend = model(), make_backend("single")
     monkeypatch.setattr(backend, "_num_pieces", lambda width: pieces)
-    backend.build(
-        ours, make_functional(keras.optimizers.SGD(0.01)), per_example_function("mse"), {}
-    )
-    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), EPOCHS)
-    for block in source.blocks(spans(source, [14, 6])):
-        backend.train(*block)
+    train(backend, ours, keras.optimizers.SGD(0.01), data, [14, 6])
     for a, b in zip(expected, ours.get_weights(), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
 
@@ -177,15 +153,14 @@ def test_regularisers_count_once_a_batch(data, pieces, monkeypatch):
 def test_state_travels_as_plain_arrays(data):
     model, backend = model_for("sgd"), make_backend("single")
     backend.build(model, make_functional("adam"), per_example_function("mse"), {})
-    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), EPOCHS)
-    blocks = list(source.blocks([Span(0, 0, 3), Span(0, 3, 3)]))
-    backend.train(*blocks[0])
+    one, two = blocks(backend, data, [3, 3])
+    backend.train(*one)
     saved = backend.read()
-    first = backend.train(*blocks[1])
+    first = backend.train(*two)
     other = make_backend("single")
     other.build(model_for("sgd"), make_functional("adam"), per_example_function("mse"), {})
     other.write(saved)
-    np.testing.assert_array_equal(other.train(*blocks[1]), first)
+    np.testing.assert_array_equal(other.train(*two), first)
 
 
 def test_a_state_that_does_not_fit_is_refused_whole():

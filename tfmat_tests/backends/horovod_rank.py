@@ -54,10 +54,8 @@ def train(case, backend, data, start):
     """The sums of each of 20 steps from the state `start`."""
     import numpy as np
 
-    from tfmat.config import EpochPlan
-    from tfmat.data.order import ExampleOrder
     from tfmat.data.pipeline import MemorySource, StreamSource
-    from tfmat_tests.backends.problem import BATCH, spans
+    from tfmat_tests.backends.problem import BATCH, blocks
 
     def is_own(name):
         return name[:9] == "exchange/" or (backend.options.zero_stage and name[:6] == "slots/")
@@ -71,15 +69,13 @@ def train(case, backend, data, start):
         }
     backend.write(start)
     backend.synchronize()
-    num_examples = case["num_examples"]
-    features, labels = (array[:num_examples] for array in data)
-    order = ExampleOrder(num_examples, seed=5, shard_size=1024)
-    source_class = StreamSource if case.get("stream") else MemorySource
-    epochs = EpochPlan(num_examples, case.get("batch", BATCH))
-    data = backend.place((features, labels))
-    source = source_class(data, order, epochs, backend.columns)
+    how = {
+        "num_examples": case["num_examples"],
+        "batch": case.get("batch", BATCH),
+        "source": StreamSource if case.get("stream") else MemorySource,
+    }
     sums = []
-    for block in source.blocks(spans(source, [5, 9, 6])):
+    for block in blocks(backend, data, **how):
         sums.append(backend.train(*block))
         if len(sums) > 1:
             backend.settle()

@@ -25,18 +25,11 @@ def make_optimizer(name):
 
 def make_model(seed, uncertainty="none", representation="points"):
     """Its layers divide by 2."""
-    from tfmat.config import default_config
-    from tfmat.networks import build_model
-    from tfmat_tests.backends.problem import means_for_fit
+    from tfmat_tests.backends import problem
 
-    config = default_config().model
-    config.conv_filters, config.kernel_sizes, config.hidden_units = (4,), (7,), (24,)
-    config.uncertainty, config.representation = uncertainty, representation
-    if uncertainty == "flow":
-        config.couplings, config.coupling_units = 2, 8
-    fit = means_for_fit(representation)
-    terms = [[1], [0]] if fit else ()
-    return build_model(config, num_outputs=2, num_points=48, fit=fit, terms=terms, seed=seed)
+    terms = [[1], [0]] if representation == "fit" else ()
+    kind = {"uncertainty": uncertainty, "representation": representation}
+    return problem.make_model(**kind, hidden_units=(24,), terms=terms, seed=seed)
 
 
 def plain_keras_loop(model, name, data, indices, weights):
@@ -86,12 +79,9 @@ def check(backend, name, ours, plain, features, precision, *head):
     from tfmat.backends import make_backend
     from tfmat.backends.losses import per_example_function
     from tfmat.optimizers import make_functional
-    from tfmat_tests.backends.problem import loss_of
+    from tfmat_tests.backends.problem import check_weights, loss_of
 
-    bound = 1e-9 if precision == "float64" else 1e-4
-    for reference, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
-        error = np.linalg.norm(found - reference) / np.linalg.norm(reference)
-        assert error < bound, error
+    check_weights(ours.get_weights(), plain.get_weights(), precision)
     predicted = backend.predict(features[:7])
     expected = plain.predict(features[:7], verbose=0)
     np.testing.assert_allclose(predicted, expected, rtol=1e-3, atol=1e-5)

@@ -7,11 +7,9 @@ from keras import layers
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.step import dense_layers
-from tfmat.config import EpochPlan, MeshShape
-from tfmat.data.order import ExampleOrder
-from tfmat.data.pipeline import MemorySource
+from tfmat.config import MeshShape
 from tfmat.optimizers import make_functional
-from tfmat_tests.backends.problem import OPTIMIZERS, make_model, set_precision, spans
+from tfmat_tests.backends.problem import OPTIMIZERS, blocks, make_model, set_precision
 
 # The sixth batch of an epoch is a partial one, of which some micro-batches and one of two workers have nothing.
 NUM_EXAMPLES, BATCH, STEPS = 253, 48, 20
@@ -68,14 +66,9 @@ def train(case, data, rank=0):
             bfloat16=list(dense_layers(model).values()) if case.get("bfloat16") else (),
         )
         backend.synchronize()
-        source = MemorySource(
-            backend.place(data),
-            ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024),
-            EpochPlan(NUM_EXAMPLES, BATCH),
-            backend.training_columns,
-        )
+        calls = list(blocks(backend, data, [7, 13], num_examples=NUM_EXAMPLES, batch=BATCH))
         sums, saved = [], None
-        for block in source.blocks(spans(source, [7, 13])):
+        for block in calls:
             sums.append(backend.train(*block))
             if case.get("resume") and len(sums) == 1:
                 saved = backend.read()
@@ -84,9 +77,7 @@ def train(case, data, rank=0):
             start = backend.collectives.broadcast(saved)
             backend.write(start if rank == 0 else {n: 0 * a for n, a in start.items()})
             backend.synchronize()
-            for block, before in zip(
-                list(source.blocks(spans(source, [7, 13])))[1:], sums[1:], strict=True
-            ):
+            for block, before in zip(calls[1:], sums[1:], strict=True):
                 np.testing.assert_array_equal(backend.train(*block), before)
         backend.check_replicas(STEPS)
         found = {}

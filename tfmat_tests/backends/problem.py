@@ -7,12 +7,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.config import default_config
+from tfmat.backends.losses import per_example_function
+from tfmat.config import EpochPlan, default_config
 from tfmat.data.order import ExampleOrder
-from tfmat.data.pipeline import Span
+from tfmat.data.pipeline import MemorySource, Span
 from tfmat.networks import build_model
 from tfmat.networks.flow import POSTERIOR
-from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad
+from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional
 from tfmat_tests.backends.numpy_exchange import NumpyExchange
 
 # Nothing divides 3,167; batch 240 makes the 14th batch of an epoch a partial one, so 20 steps meet it. One process
@@ -74,14 +75,15 @@ def make_data(num_examples=NUM_EXAMPLES):
 
 
 def make_model(**options):
-    """A small network; options are those of the config's `model` section, a record's `tests`, and a flow's `terms`."""
+    """A small network; options of the config's `model` section, `tests` of a record, `terms` of a flow, `seed`."""
     config, tests, terms = default_config().model, options.pop("tests", 0), options.pop("terms", ())
+    seed = options.pop("seed", 3)
     config.conv_filters, config.kernel_sizes, config.hidden_units = (4,), (7,), (25,)
     if options.get("uncertainty") == "flow":
         config.couplings, config.coupling_units = 2, 8
     config.update(options)
     tokens, fit = np.eye(tests).tolist(), means_for_fit(config.representation)
-    given = {"tokens": tokens, "fit": fit, "terms": terms, "seed": 3}
+    given = {"tokens": tokens, "fit": fit, "terms": terms, "seed": seed}
     return build_model(config, num_outputs=2, num_points=48, **given)
 
 
@@ -236,6 +238,30 @@ def spans(source, calls):
             steps = min(count, source.steps_per_epoch - first)
             yield Span(epoch, first, steps)
             position, count = position + steps, count - steps
+
+
+def blocks(backend, data, calls=(5, 9, 6), **how):
+    """The contract's batches in calls of so many steps; `how`: `num_examples`, `batch`, `source` if others."""
+    count, batch = how.get("num_examples", NUM_EXAMPLES), how.get("batch", BATCH)
+    data = backend.place(tuple(array[:count] for array in data))
+    order = ExampleOrder(count, seed=5, shard_size=1024)
+    source = how.get("source", MemorySource)(
+        data, order, EpochPlan(count, batch), backend.training_columns
+    )
+    return source.blocks(spans(source, calls))
+
+
+def train(backend, model, optimizer, data, calls=(5, 9, 6), sam_rho=None, **how):
+    """The sums of the contract's steps; see `blocks`."""
+    functional = make_functional(optimizer, sam_rho=sam_rho)
+    backend.build(model, functional, per_example_function("mse"), {})
+    return np.concatenate([backend.train(*block) for block in blocks(backend, data, calls, **how)])
+
+
+def check_weights(found, expected, precision, floor=0.0):
+    """Those of a plain loop."""
+    for i, (mine, weight) in enumerate(zip(found, expected, strict=True)):
+        assert relative_error(mine, weight, floor) < TOLERANCE[precision], i
 
 
 def relative_error(found, reference, floor=0.0):

@@ -8,9 +8,7 @@ import tensorflow as tf
 
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
-from tfmat.config import EpochPlan
 from tfmat.data.order import ExampleOrder
-from tfmat.data.pipeline import MemorySource
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.horovod_rank import train_cases
@@ -22,7 +20,7 @@ from tfmat_tests.backends.problem import (
     make_data,
     make_model,
     relative_error,
-    spans,
+    train,
 )
 
 RHO = 0.05
@@ -101,17 +99,13 @@ def plain():
     return functools.cache(lambda **options: PlainLoop(**options))
 
 
-def train(model, optimizer, data, steps=(5, 9, 6), pieces=None, rho=RHO, accumulate=1):
-    """The weights that the single backend ends with."""
+def trained(model, optimizer, data, steps=(5, 9, 6), pieces=None, accumulate=1):
+    """The weights that the single backend ends with, and the sums."""
     backend = make_backend("single", accumulate=accumulate)
     if pieces:
         backend._num_pieces = lambda width: pieces
-    functional = make_functional(optimizer, sam_rho=rho)
-    backend.build(model, functional, per_example_function("mse"), {})
-    order, epochs = ExampleOrder(NUM_EXAMPLES, 5, 1024), EpochPlan(NUM_EXAMPLES, BATCH)
-    source = MemorySource(backend.place(data), order, epochs)
-    sums = [backend.train(*block) for block in source.blocks(spans(source, steps))]
-    return model.get_weights(), np.concatenate(sums)
+    sums = train(backend, model, optimizer, data, steps, sam_rho=RHO)
+    return model.get_weights(), sums
 
 
 def check(found, expected, normalized=False):
@@ -138,7 +132,7 @@ def check(found, expected, normalized=False):
 def test_weights_of_a_plain_loop(optimizer, how, data, plain):
     """The parts of a batch that come one after the other are with the ranks' cases, and moving statistics too."""
     expected = plain().train(OPTIMIZERS[optimizer](), data)
-    found, sums = train(make_model(**DENSE), OPTIMIZERS[optimizer](), data, **how)
+    found, sums = trained(make_model(**DENSE), OPTIMIZERS[optimizer](), data, **how)
     check(found, expected)
     # Losses are those at the weights themselves.
     rows = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024).indices(0, 0, BATCH)
@@ -152,7 +146,8 @@ def test_both_passes_see_the_same_dropout_masks(data, plain):
     """Without a padded batch, whose masks Keras draws in another shape."""
     expected = plain(dropout=0.3).train(OPTIMIZERS["nesterov"](), data, steps=8)
     check(
-        train(make_model(**DENSE, dropout=0.3), OPTIMIZERS["nesterov"](), data, [3, 5])[0], expected
+        trained(make_model(**DENSE, dropout=0.3), OPTIMIZERS["nesterov"](), data, [3, 5])[0],
+        expected,
     )
 
 
@@ -166,12 +161,12 @@ def test_both_passes_see_the_same_dropout_masks(data, plain):
 )
 def test_two_ranks_end_with_the_weights_of_the_plain_loop(names, data, plain, tmp_path):
     """Moving statistics move once, with the first pass."""
-    trained = train_cases(2, [{**CASE, **CASES[name], "name": name} for name in names], tmp_path)
+    found = train_cases(2, [{**CASE, **CASES[name], "name": name} for name in names], tmp_path)
     for name in names:
         normalized = name == "batch normalization"
         expected = plain(**(NORMALIZED if normalized else {})).train(OPTIMIZERS["nesterov"](), data)
-        found = [trained[name][key] for key in trained[name].files if key != "sums"]
-        check(found, expected, normalized)
+        weights = [found[name][key] for key in found[name].files if key != "sums"]
+        check(weights, expected, normalized)
 
 
 def test_the_backend_that_does_not_do_it_refuses():

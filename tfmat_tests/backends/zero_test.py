@@ -1,8 +1,6 @@
 """Steps of workers that each hold a part of the slots, against Keras's own optimizer with all of them."""
 
-import concurrent.futures
 import math
-import threading
 
 import keras
 import numpy as np
@@ -10,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends import make_backend
-from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import Exchange, Float16
 from tfmat.backends.step import State
 from tfmat.backends.zero import DividedUpdate, Division
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional
+from tfmat_tests.backends.threads import Threads
 
 # Some that nothing divides, one with fewer numbers than workers, and a scalar.
 SHAPES = {"kernel": (7, 5), "bias": (5,), "filters": (2, 3, 2), "gamma": (1,), "scale": ()}
@@ -59,35 +57,6 @@ OPTIMIZERS = {
 NORMS = {"scaled": 1, "clipped": 1, "clipped apart": 1, "lars": 1, "larc": 2, "lamb": 1, "novograd": 1}  # fmt: skip
 
 
-class Workers:
-    """Collectives between threads."""
-
-    def __init__(self, count):
-        self.count, self._barrier = count, threading.Barrier(count, timeout=60)
-        self._said = [None] * count
-
-    def run(self, function):
-        """`function(rank)` of each, side by side."""
-        with concurrent.futures.ThreadPoolExecutor(self.count) as pool:
-            return list(pool.map(function, range(self.count)))
-
-    def collectives(self, rank):
-        """Of one of them."""
-
-        def all_of(tensors):
-            self._said[rank] = tensors
-            self._barrier.wait()
-            found = [tf.stack(each) for each in zip(*self._said, strict=True)]
-            self._barrier.wait()
-            return found
-
-        made = Collectives()
-        made.size, made.rank, made._collect = self.count, rank, all_of
-        made._sum = lambda tensors: [tf.reduce_sum(each, 0) for each in all_of(tensors)]
-        made._scatter = lambda tensors: [total[rank] for total in made._sum(tensors)]
-        return made
-
-
 def test_variables_that_weight_decay_leaves_out():
     """By themselves, not by their names."""
     weights = variables()
@@ -105,11 +74,9 @@ def variables():
 
 def train_in_parts(name, workers, whole=Exchange):
     """Of each worker: weights, slots whole, sums, collectives beside the first, bytes, numbers of its slots."""
-    group = Workers(workers)
 
-    def train(rank):
+    def train(rank, collectives):
         keras.config.set_floatx("float64")
-        collectives = group.collectives(rank)
         division = Division(variables(), workers, rank)
         optimizer = make_functional(OPTIMIZERS[name]())
         division.build(optimizer)
@@ -132,7 +99,7 @@ def train_in_parts(name, workers, whole=Exchange):
         held = sum(math.prod(slot.shape) for slot in state.slots)
         return state.weights, whole_slots, sums, update.num_updating, collectives.bytes, held
 
-    return group.run(train)
+    return Threads(workers).run(train)
 
 
 @pytest.mark.parametrize(

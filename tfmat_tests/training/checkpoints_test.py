@@ -27,23 +27,18 @@ def _saved(path: pathlib.Path, *steps: int, keep: int = 3) -> RunFolder:
     return folder
 
 
-def test_what_is_saved_comes_back(tmp_path: pathlib.Path) -> None:
-    checkpoint = _saved(tmp_path, 7).load_checkpoint(7)
+def test_what_is_saved_comes_back_and_any_program_can_open_it(tmp_path: pathlib.Path) -> None:
+    folder = _saved(tmp_path, 7)
+    checkpoint = folder.load_checkpoint(7)
     assert checkpoint.step == 7
     assert checkpoint.meta["position"] == {"step": 7, "best": float("inf")}
-    for name, array in _arrays(7).items():
-        assert checkpoint.arrays[name].dtype == array.dtype
-        np.testing.assert_array_equal(checkpoint.arrays[name], array)
     assert checkpoint.arrays.keys() == _arrays(7).keys()
-
-
-def test_any_program_can_open_one(tmp_path: pathlib.Path) -> None:
-    path = _saved(tmp_path, 7).checkpoint_file(7)
-    assert path.name == "step-0000000007.npz"
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-    with np.load(path, allow_pickle=False) as arrays:
-        assert float(arrays["weights/0"].sum()) == 7 * 1200
+    assert folder.checkpoint_file(7).name == "step-0000000007.npz"
+    with np.load(folder.checkpoint_file(7), allow_pickle=False) as arrays:
+        for name, array in _arrays(7).items():
+            assert checkpoint.arrays[name].dtype == array.dtype
+            np.testing.assert_array_equal(checkpoint.arrays[name], array)
+            np.testing.assert_array_equal(arrays[name], array)
 
 
 def test_the_newest_are_kept(tmp_path: pathlib.Path) -> None:

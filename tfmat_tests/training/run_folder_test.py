@@ -43,7 +43,9 @@ def test_one_process_at_a_time(folder: RunFolder) -> None:
         pass
 
 
-def test_a_config_is_kept_and_compared(folder: RunFolder) -> None:
+def test_a_config_is_kept_and_compared(folder: RunFolder, tmp_path: pathlib.Path) -> None:
+    assert RunFolder(tmp_path / "none").check_config(CONFIG) is None
+    assert not (tmp_path / "none").exists()
     assert folder.check_config(CONFIG) is None
     folder.start({**CONFIG, "total_steps": 9}, {"format": 1})
     assert json.loads((folder.path / "model.json").read_text()) == {"format": 1}
@@ -67,11 +69,6 @@ def test_a_key_that_tfmat_did_not_have_yet_had_its_default(folder: RunFolder) ->
     assert folder.check_config(same)
     with pytest.raises(InputError, match="optimizer.scaling=none, not sqrt"):
         folder.check_config({**same, "optimizer": {"scaling": "sqrt"}})
-
-
-def test_a_comparison_makes_no_folder(tmp_path: pathlib.Path) -> None:
-    assert RunFolder(tmp_path / "none").check_config(CONFIG) is None
-    assert not list(tmp_path.iterdir())
 
 
 def test_status_keeps_what_is_not_named(folder: RunFolder) -> None:
