@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -335,29 +335,24 @@ def _corrected(
     return dataclasses.replace(posterior, certificate=certificate)
 
 
-def posterior_caveats(posterior: Posterior | None) -> list[Caveat]:
+def posterior_caveats(posterior: Posterior | None) -> Iterator[Caveat]:
     """The warnings that a posterior's certificate asks for."""
     if posterior is None:
-        return []
+        return
     certificate = posterior.certificate
-    if certificate.status == "do not trust":
-        return [
-            Caveat(
-                "posterior is not to be trusted",
-                f"the posterior of this answer is not to be trusted: {certificate.reason}",
-                "take the values of least squares",
-            )
-        ]
     p = certificate.independent_noise_p
-    if p is None or p >= UNLIKE_NOISE:
-        return []
-    return [
-        Caveat(
+    if certificate.status == "do not trust":
+        yield Caveat(
+            "posterior is not to be trusted",
+            f"the posterior of this answer is not to be trusted: {certificate.reason}",
+            "take the values of least squares",
+        )
+    elif p is not None and p < UNLIKE_NOISE:
+        yield Caveat(
             "more than noise",
             f"the law misses the points by more than their noise (p {p:.1g}): the posterior takes errors to be alike "
             "along the test, and larger where they stand out, and is wider for it",
         )
-    ]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -392,36 +387,42 @@ def values_of(
     law: Law, method: Method, predicted: Predicted | None, best: BestFit | None
 ) -> dict[str, Value]:
     """Every parameter of the law, the given ones included."""
-    by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
+    network = None if predicted is None else law.identified_values(predicted.labels[None])[0]
     errors = None if predicted is None else network_errors(law.identified, predicted)
-    found, column = {}, 0
-    for i, parameter in enumerate(law.parameters):
-        if parameter.fixed is not None:
-            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
-            continue
-        network = None if by_network is None else float(by_network[i])
-        std, network_ci95 = (None, None) if errors is None else errors[column]
+    found = []
+    for i, parameter in enumerate(law.identified):
+        own = None if network is None else float(network[i])
+        std, network_ci95 = (None, None) if errors is None else errors[i]
         fitted, ci95 = None, None
         if best is not None:
-            fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
-        recommended = network if method == "network" else fitted
+            fitted, ci95 = float(best.values[i]), interval_of(best.interval[i])
+        recommended = own if method == "network" else fitted
         assert recommended is not None
         if method == "least_squares" and best is not None:
-            std = finite_or_none(best.std[column])
-            std = None if best.is_unknown[column] else std
-        found[parameter.name] = Value(
-            recommended,
-            parameter.unit,
-            method,
-            std,
-            ci95=network_ci95 if method == "network" else ci95,
-            network=network,
-            network_ci95=network_ci95,
-            least_squares=fitted,
-            least_squares_ci95=ci95,
+            std = None if best.is_unknown[i] else finite_or_none(best.std[i])
+        found.append(
+            Value(
+                recommended,
+                parameter.unit,
+                method,
+                std,
+                ci95=network_ci95 if method == "network" else ci95,
+                network=own,
+                network_ci95=network_ci95,
+                least_squares=fitted,
+                least_squares_ci95=ci95,
+            )
         )
-        column += 1
-    return found
+    return _named(law, found)
+
+
+def _named(law: Law, identified: Iterable[Value]) -> dict[str, Value]:
+    """All values by their parameters' names: those of the identified ones, and the given ones."""
+    others = iter(identified)
+    return {
+        p.name: next(others) if p.fixed is None else Value(p.fixed, p.unit, "given")
+        for p in law.parameters
+    }
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1057,34 +1058,32 @@ def _values(
     law: Law, labels: Array, together: Array | None, unknown: Sequence[str]
 ) -> dict[str, Value]:
     mean = labels.mean(axis=0)
-    values = law.from_labels(labels)
+    scatter = law.identified_values(labels).std(axis=0, ddof=1)
     half = (
         scipy.special.stdtrit(len(labels) - 1, 0.5 + COVERAGE / 2)
         * labels.std(axis=0, ddof=1)
         / np.sqrt(len(labels))
     )
     further = np.sqrt(1.0 + len(labels))
-    low, middle, high, next_low, next_high = (
-        law.from_labels((mean + side * half)[None])[0] for side in (-1, 0, 1, -further, further)
-    )
-    found, column = {}, 0
-    for i, parameter in enumerate(law.parameters):
-        if parameter.fixed is not None:
-            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
-            continue
-        found[parameter.name] = Value(
-            float(middle[i]),
-            parameter.unit,
-            "mean of specimens",
-            std=None if parameter.name in unknown else float(values[:, i].std(ddof=1)),
-            ci95=None if parameter.name in unknown else (float(low[i]), float(high[i])),
-            least_squares=None if together is None else float(together[column]),
-            next_specimen_ci95=(
-                UNSET if parameter.name in unknown else (float(next_low[i]), float(next_high[i]))
-            ),
+    sides = np.array([-1.0, 0.0, 1.0, -further, further])
+    # [identified, sides]
+    ends = law.identified_values(mean + sides[:, None] * half).T.tolist()
+    found = []
+    for i, parameter in enumerate(law.identified):
+        low, middle, high, next_low, next_high = ends[i]
+        is_known = parameter.name not in unknown
+        found.append(
+            Value(
+                middle,
+                parameter.unit,
+                "mean of specimens",
+                std=float(scatter[i]) if is_known else None,
+                ci95=(low, high) if is_known else None,
+                least_squares=None if together is None else float(together[i]),
+                next_specimen_ci95=(next_low, next_high) if is_known else UNSET,
+            )
         )
-        column += 1
-    return found
+    return _named(law, found)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1363,7 +1362,7 @@ def _caveats(
     ends = 0
     if method == "network":
         assert predicted is not None
-        at_end = caveats.edge_caveats(law.identified, predicted.labels)
+        at_end = list(caveats.edge_caveats(law.identified, predicted.labels))
         ends = len(at_end)
         found += [*caveats.short_caveats(record, source.target), *at_end]
     elif best is not None:
@@ -1375,7 +1374,17 @@ def _caveats(
             is_open=best.is_open & ~idle[:, None],
         )
         ends = int(told.at_bound.sum())
-        found += [*_idle_caveats(law, idle), *caveats.range_caveats(law, told)]
+        if idle.any():
+            names = [p.name for p, is_idle in zip(law.identified, idle, strict=True) if is_idle]
+            found.append(
+                Caveat(
+                    "not needed",
+                    f"{', '.join(names)} went to the smallest value that was searched, and changes the response by "
+                    f"less than {100 * _IDLE:.0f} % there: the tests ask for no such term",
+                    "a law with fewer terms says as much",
+                )
+            )
+        found += caveats.range_caveats(law, told)
         found += caveats.own_error_caveats(law, 0.01 * noise * largest, largest)
     if fitted is None or told is None or record.curve is not None:
         std = None if predicted is None else predicted.std
@@ -1386,8 +1395,8 @@ def _caveats(
     found += caveats.too_many_ends(ends)
     if fitted is None:
         assert predicted is not None
-        return found + _network_caveats(law, record, predicted, of_tests["network"], noise)
-    if record.curve is not None:
+        found += _network_caveats(law, record, predicted, of_tests["network"], noise)
+    elif record.curve is not None:
         found += _misfit_of_curve(law, source, record.curve, fitted.best, noise)
     else:
         found += _misfit_of_tests(law, record, of_tests["least_squares"], noise)
@@ -1403,23 +1412,39 @@ def _better_law_caveat(
     if record.curve is not None:
         own = 0.01 * rms_percent(of_tests) * record.largest_mpa
         residual = f"{error:.3g} MPa against {own:.3g} MPa"
-    return caveats.better_law_caveat(law.name, name, residual)
+    return Caveat(
+        f"{name} fits better",
+        f"{name} fits clearly better than {law.name}: {residual} (root mean square, least squares)",
+        f"identify with --law={name}",
+    )
 
 
 def _network_caveats(
     law: Law, record: MeasuredRecord, predicted: Predicted, of_tests: Array, noise: float
-) -> list[Caveat]:
+) -> Iterator[Caveat]:
     """Caveats of a network that answers alone; its errors in the tests, [tests], and their noise, %."""
-    error = 0.01 * rms_percent(of_tests) * record.largest_mpa
-    found = caveats.network_caveats(law.name, error, record.largest_mpa)
+    percent, largest = rms_percent(of_tests), record.largest_mpa
+    if percent > caveats.POOR_RMSE_PERCENT:
+        yield Caveat(
+            "network is far from the curve",
+            f"the re-simulated curve is {percent:.1f} % of the maximum stress away from the measured one: law "
+            f"{law.name} does not describe it, a column or unit is wrong, or the network is too coarse",
+            "identify by least squares",
+            blocks=True,
+        )
     if record.curve is not None and predicted.std is not None and predicted.interval is None:
-        found.append(caveats.no_interval(error, 0.01 * noise * record.largest_mpa))
-    return found
+        yield Caveat(
+            "no interval of the network",
+            f"the network's curve is {0.01 * percent * largest:.3g} MPa away from the measured one, whose noise is "
+            f"{0.01 * noise * largest:.2g} MPa; its intervals are calibrated on curves that differ from their law by "
+            "noise",
+            "identify by least squares",
+        )
 
 
 def _misfit_of_curve(
     law: Law, source: "Identifier | Sidecar", curve: MeasuredTest, best: BestFit, noise: float
-) -> list[Caveat]:
+) -> Iterator[Caveat]:
     """How far, and where, the law's best answer is from one rising loading with so much noise, %."""
     largest = float(np.abs(curve.stress_mpa).max())
     noise_mpa = 0.01 * noise * largest
@@ -1429,19 +1454,21 @@ def _misfit_of_curve(
         # The chord of a test begins within its toe.
         line = elastic_part(curve.strain, curve.stress_mpa)
         modulus = modulus if line is None else max(modulus, line.slope)
-    found = caveats.modulus_caveat(law, parameters[0], modulus)
+    yield from caveats.modulus_caveat(law, parameters[0], modulus)
     answer = law.stress(curve.strain[None], parameters)[0]
     residual = answer - curve.stress_mpa
     fit_mpa = float(np.sqrt(np.mean(np.square(residual))))
-    found += caveats.fit_caveats(law.name, fit_mpa, noise_mpa, largest)
+    percent = 100.0 * fit_mpa / largest
+    away = f"{fit_mpa:.3g} MPa ({percent:.2g} % of the maximum stress)"
+    yield from caveats.misfit_caveats(law.name, True, percent, noise, away)
     if curve.strain_error.deviation:
         by_strain = 2.0 * stress_by_strain(curve.strain, answer, curve.strain_error)
         residual -= np.clip(residual, -by_strain, by_strain)
-        found += caveats.rounding_caveats(curve, law, parameters[0])
+        yield from caveats.rounding_caveats(curve, law, parameters[0])
     # On evenly spread points, where a pause of the machine is one point and not many.
     target = dataclasses.replace(source.target, max_strain=None)
     strain, residual, valid = resample(curve.strain, residual, target)
-    return found + caveats.local_caveats(strain[valid], residual[valid], noise_mpa, largest)
+    yield from caveats.local_caveats(strain[valid], residual[valid], noise_mpa, largest)
 
 
 def _idle(law: Law, record: MeasuredRecord, best: BestFit) -> NDArray[np.bool_]:
@@ -1457,53 +1484,21 @@ def _idle(law: Law, record: MeasuredRecord, best: BestFit) -> NDArray[np.bool_]:
     return idle & (change < _IDLE * np.abs(record.response).max())
 
 
-def _idle_caveats(law: Law, idle: NDArray[np.bool_]) -> list[Caveat]:
-    names = [p.name for p, is_idle in zip(law.identified, idle, strict=True) if is_idle]
-    if not names:
-        return []
-    return [
-        Caveat(
-            "not needed",
-            f"{', '.join(names)} went to the smallest value that was searched, and changes the response by less than "
-            f"{100 * _IDLE:.0f} % there: the tests ask for no such term",
-            "a law with fewer terms says as much",
-        )
-    ]
-
-
 def _misfit_of_tests(
     law: Law, record: MeasuredRecord, of_tests: Array, noise: float
-) -> list[Caveat]:
+) -> Iterator[Caveat]:
     """How far the law's best answer is from each test [tests], and their noise, in % of their largest responses."""
     percent = rms_percent(of_tests)
     names = [test.name for test in record.tests]
     each = ", ".join(f"{name} {error:.2g} %" for name, error in zip(names, of_tests, strict=True))
     each = f" ({each})" if len(names) > 1 else ""
-    away = f"{percent:.2g} % of the largest response{each}"
-    if percent > caveats.POOR_RMSE_PERCENT:
-        return [
-            Caveat(
-                "law does not follow the tests",
-                f"law {law.name} does not describe these tests: even its best fit is {away} away",
-                "another law, or another column or unit, is needed",
-                blocks=True,
-            )
-        ]
     worst = int(np.argmax(of_tests))
-    if of_tests[worst] > _ONE_TEST_PERCENT:
-        return [
-            Caveat(
-                "law misses one test",
-                f"law {law.name} misses {names[worst]} by {of_tests[worst]:.2g} % of its largest response{each}",
-                "do not rely on the law in such a test",
-            )
-        ]
-    if percent > max(1.0, caveats.ABOVE_NOISE * noise):
-        return [
-            Caveat(
-                "law follows roughly",
-                f"law {law.name} follows these tests to {away}, {percent / max(noise, 1e-9):.2g} times their noise",
-                "the 95 % intervals are widened for it; look at the residuals",
-            )
-        ]
-    return []
+    if percent <= caveats.POOR_RMSE_PERCENT and of_tests[worst] > _ONE_TEST_PERCENT:
+        yield Caveat(
+            "law misses one test",
+            f"law {law.name} misses {names[worst]} by {of_tests[worst]:.2g} % of its largest response{each}",
+            "do not rely on the law in such a test",
+        )
+    else:
+        away = f"{percent:.2g} % of the largest response{each}"
+        yield from caveats.misfit_caveats(law.name, False, percent, noise, away)

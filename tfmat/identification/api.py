@@ -189,19 +189,26 @@ def _answers(
 
 def _floating(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
     """Both as floating point arrays; InputError for shapes that are no curves."""
-    strain, stress = np.asarray(strain), np.asarray(stress)
-    for name, array in (("strain", strain), ("stress", stress)):
-        if array.dtype.kind not in "fiu":
-            raise InputError(f"{name} has type {array.dtype}; give numbers")
+    strain, stress = _numbers("strain", strain), _numbers("stress", stress)
     if stress.ndim not in (1, 2) or strain.shape not in (stress.shape, stress.shape[-1:]):
-        raise InputError(
-            f"strain has shape {strain.shape}, stress {stress.shape}; give [points] or [curves, points]"
-        )
+        raise _misshapen(strain, stress)
     if stress.shape[-1] < MINIMUM_POINTS:
         raise InputError(f"a curve needs at least {MINIMUM_POINTS} points")
     if strain.dtype.kind != "f" or stress.dtype.kind != "f":
         return strain.astype(np.float64), stress.astype(np.float64)
     return strain, stress
+
+
+def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{name} has type {array.dtype}; give numbers")
+    return array
+
+
+def _misshapen(strain: Array, stress: Array) -> InputError:
+    shapes = f"strain has shape {strain.shape}, stress {stress.shape}"
+    return InputError(f"{shapes}; give [points] or [curves, points]")
 
 
 def _features(strain: Array, stress: Array, target: CurveTarget) -> Array:
@@ -565,21 +572,15 @@ def _is_one(values: Any) -> bool:
 
 
 def _pair(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
-    arrays = []
-    for name, values in (("strain", strain), ("stress", stress)):
-        array = np.asarray(values)
-        if array.dtype.kind not in "fiu":
-            raise InputError(f"{name} has type {array.dtype}; give numbers")
-        arrays.append(array.astype(np.float64))
-    if arrays[0].ndim != 1 or arrays[0].shape != arrays[1].shape:
-        raise InputError(
-            f"strain has shape {arrays[0].shape}, stress {arrays[1].shape}; give [points] or [curves, points]"
-        )
-    known = np.isfinite(arrays[0] + arrays[1])
+    pairs = (("strain", strain), ("stress", stress))
+    strain, stress = (_numbers(name, values).astype(np.float64) for name, values in pairs)
+    if strain.ndim != 1 or strain.shape != stress.shape:
+        raise _misshapen(strain, stress)
+    known = np.isfinite(strain + stress)
     end = int(known.sum())
     if not known[:end].all():
         raise InputError("strain or stress holds NaN or infinity before the end of a curve")
-    return arrays[0][:end], arrays[1][:end]
+    return strain[:end], stress[:end]
 
 
 def _raw(name: str, strain: Array, stress: Array, reading: ReadingOptions) -> RawCurve:

@@ -1,6 +1,6 @@
 """Caveats of an answer, beyond the warnings of the curve itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,78 +35,65 @@ GIVE_IT = f"give it (--fix) if it is known; {_NOT_ALONE}"
 _MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
 
 
-def edge_caveats(parameters: Sequence[Parameter], labels: Array) -> list[Caveat]:
+def edge_caveats(parameters: Sequence[Parameter], labels: Array) -> Iterator[Caveat]:
     """Parameters [p] for which the network's labels [p] stand at the end of their range."""
-    found = []
     for parameter, scaled in zip(parameters, labels, strict=True):
         if not EDGE < scaled < 1 - EDGE:
             end, limit = ("low", parameter.low) if scaled < 0.5 else ("high", parameter.high)
-            found.append(
-                Caveat(
-                    "end of the trained range",
-                    f"{parameter.name} is at the {end} end of its trained range "
-                    f"({_with_unit(limit, parameter)}); the true value may lie beyond",
-                    "identify by least squares, or with a network of wider ranges",
-                )
+            yield Caveat(
+                "end of the trained range",
+                f"{parameter.name} is at the {end} end of its trained range "
+                f"({_with_unit(limit, parameter)}); the true value may lie beyond",
+                "identify by least squares, or with a network of wider ranges",
             )
-    return found
 
 
-def range_caveats(law: Law, best: BestFit) -> list[Caveat]:
+def range_caveats(law: Law, best: BestFit) -> Iterator[Caveat]:
     """Parameters for which least squares went beyond the law's ranges, or to the end of what was searched."""
-    found = []
     for i, parameter in enumerate(law.identified):
         value, label = float(best.values[i]), float(best.labels[i])
         if best.at_bound[i]:
-            found.append(
-                Caveat(
-                    "no best value",
-                    f"{parameter.name} went to {_with_unit(value, parameter)}, the {'low' if label < 0.5 else 'high'} "
-                    "end of what was searched, without reaching a best value",
-                    "give it (--fix), choose a law with fewer parameters, or measure further",
-                )
+            yield Caveat(
+                "no best value",
+                f"{parameter.name} went to {_with_unit(value, parameter)}, the {'low' if label < 0.5 else 'high'} "
+                "end of what was searched, without reaching a best value",
+                "give it (--fix), choose a law with fewer parameters, or measure further",
             )
         elif not 0.0 <= label <= 1.0:
-            found.append(
-                Caveat(
-                    "beyond the usual range",
-                    f"{parameter.name} = {_with_unit(value, parameter)} lies outside of {parameter.low:.4g} to "
-                    f"{_with_unit(parameter.high, parameter)}, the range of law {law.name}'s simulated curves",
-                    "check that the value is plausible for the material; least squares needs no such range",
-                )
+            yield Caveat(
+                "beyond the usual range",
+                f"{parameter.name} = {_with_unit(value, parameter)} lies outside of {parameter.low:.4g} to "
+                f"{_with_unit(parameter.high, parameter)}, the range of law {law.name}'s simulated curves",
+                "check that the value is plausible for the material; least squares needs no such range",
             )
-    return found
 
 
-def plausibility_caveats(law: Law, parameters: Array, largest_mpa: float) -> list[Caveat]:
+def plausibility_caveats(law: Law, parameters: Array, largest_mpa: float) -> Iterator[Caveat]:
     """A modulus that no such material has, alone or together with the largest stress; see `check_answer`."""
     found = check_answer(law, parameters, largest_mpa)
-    if found is None:
-        return []
-    kind, text, blocks = found
-    advice = (
-        "is the strain the crosshead's, a unit wrong, or hardly a point elastic? Give the modulus if it is known "
-        "(--fix), or choose a law for this material"
-    )
-    return [Caveat(kind, text, advice, blocks)]
+    if found is not None:
+        kind, text, blocks = found
+        advice = (
+            "is the strain the crosshead's, a unit wrong, or hardly a point elastic? Give the modulus if it is known "
+            "(--fix), or choose a law for this material"
+        )
+        yield Caveat(kind, text, advice, blocks)
 
 
-def own_error_caveats(law: Law, noise_mpa: float, largest_mpa: float) -> list[Caveat]:
+def own_error_caveats(law: Law, noise_mpa: float, largest_mpa: float) -> Iterator[Caveat]:
     """A law whose own error is no longer small beside the noise (MPa), for the answer of least squares."""
     if law.own_error * largest_mpa <= _OWN_ERROR * noise_mpa:
-        return []
-    return [
-        Caveat(
-            "the law's own error",
-            f"law {law.name} is itself off by {100 * law.own_error:.2g} % of the maximum stress, which these intervals "
-            "leave out",
-            "train a network with it (--config=configs/forward.py), whose posterior knows that error; more runs make "
-            "it smaller",
-        )
-    ]
+        return
+    yield Caveat(
+        "the law's own error",
+        f"law {law.name} is itself off by {100 * law.own_error:.2g} % of the maximum stress, which these intervals "
+        "leave out",
+        "train a network with it (--config=configs/forward.py), whose posterior knows that error; more runs make "
+        "it smaller",
+    )
 
 
-def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[Caveat]:
+def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> Iterator[Caveat]:
     """A Young's modulus E that differs from the curve's own elastic part.
 
     Args:
@@ -114,42 +101,38 @@ def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[
     """
     names = [parameter.name for parameter in law.parameters]
     if measured_mpa is None or "E" not in names:
-        return []
+        return
     at = names.index("E")
     value = float(values[at])
     parameter = law.parameters[at]
     factor = max(value / measured_mpa, measured_mpa / value) if value > 0 else np.inf
     if factor <= _MODULUS_DIFFERS or parameter.fixed is not None:
-        return []
+        return
     # A few noisy points may give any chord modulus: one that no metal has says nothing against the fit.
     low, high = parameter.low / _MODULUS_DIFFERS, parameter.high * _MODULUS_DIFFERS
     another = factor > _MODULUS_IS_ANOTHER and low <= measured_mpa <= high
-    return [
-        Caveat(
-            "modulus is not the measured one" if another else "modulus differs",
-            f"E = {value / 1e3:.3g} GPa fits best, but the elastic part of the curve has {measured_mpa / 1e3:.3g} GPa",
-            "few points are elastic, or the law is not the material's; give the modulus that you trust, e.g. "
-            "--fix=E=200000",
-            blocks=another,
-        )
-    ]
+    yield Caveat(
+        "modulus is not the measured one" if another else "modulus differs",
+        f"E = {value / 1e3:.3g} GPa fits best, but the elastic part of the curve has {measured_mpa / 1e3:.3g} GPa",
+        "few points are elastic, or the law is not the material's; give the modulus that you trust, e.g. "
+        "--fix=E=200000",
+        blocks=another,
+    )
 
 
-def rounding_caveats(curve: MeasuredTest, law: Law, values: Array) -> list[Caveat]:
+def rounding_caveats(curve: MeasuredTest, law: Law, values: Array) -> Iterator[Caveat]:
     """A strain whose steps are not small beside the elastic strain; `values`: [all], the answer."""
     first, step = law.parameters[0], curve.strain_error.step
     if first.name != "E" or first.fixed is not None or not values[0] > 0:
-        return []
+        return
     elastic = float(np.abs(curve.stress_mpa).max()) / float(values[0])
     if not step > _COARSE * elastic:
-        return []
-    return [
-        Caveat(
-            "coarse strain",
-            f"its strain goes in steps of {step:.2g}, and the elastic strain is about {elastic:.2g}",
-            "E rests on few steps, and its interval holds their rounding; export more digits, or give E (--fix)",
-        )
-    ]
+        return
+    yield Caveat(
+        "coarse strain",
+        f"its strain goes in steps of {step:.2g}, and the elastic strain is about {elastic:.2g}",
+        "E rests on few steps, and its interval holds their rounding; export more digits, or give E (--fix)",
+    )
 
 
 def unidentifiable(predicted_std: Array | None, best: BestFit | None) -> NDArray[np.bool_]:
@@ -166,9 +149,8 @@ def unidentifiable(predicted_std: Array | None, best: BestFit | None) -> NDArray
 
 def unidentifiable_caveats(
     parameters: Sequence[Parameter], predicted_std: Array | None, best: BestFit | None
-) -> list[Caveat]:
+) -> Iterator[Caveat]:
     """Parameters [p] of which the curve says next to nothing; arguments as in `unidentifiable`."""
-    found = []
     for i in map(int, np.flatnonzero(unidentifiable(predicted_std, best))):
         if best is None:
             assert predicted_std is not None
@@ -179,117 +161,86 @@ def unidentifiable_caveats(
             continue  # said by `one_sided_caveats`
         else:
             said = "its 95 % interval is as wide as its range"
-        found.append(
-            Caveat(
-                "cannot be identified",
-                f"{parameters[i].name} cannot be identified from this curve: {said}",
-                _NOT_ALONE if best is None else GIVE_IT,
-            )
+        yield Caveat(
+            "cannot be identified",
+            f"{parameters[i].name} cannot be identified from this curve: {said}",
+            _NOT_ALONE if best is None else GIVE_IT,
         )
-    return [*found, *([] if best is None else one_sided_caveats(parameters, best))]
+    if best is not None:
+        yield from one_sided_caveats(parameters, best)
 
 
-def one_sided_caveats(parameters: Sequence[Parameter], best: BestFit) -> list[Caveat]:
+def one_sided_caveats(parameters: Sequence[Parameter], best: BestFit) -> Iterator[Caveat]:
     """Parameters [p] that the measured points bound on one side only."""
-    found = []
     for i in map(int, np.flatnonzero(best.is_open.sum(axis=1) == 1)):
         side = int(best.is_open[i, 0])  # which end is known
         end = _with_unit(float(best.interval[i, side]), parameters[i])
         bound, others = (("at least", "larger"), ("at most", "smaller"))[side]
-        found.append(
-            Caveat(
-                "bounded on one side",
-                f"{parameters[i].name} is only known to be {bound} {end}: {others} values fit as well",
-                GIVE_IT,
-            )
+        yield Caveat(
+            "bounded on one side",
+            f"{parameters[i].name} is only known to be {bound} {end}: {others} values fit as well",
+            GIVE_IT,
         )
-    return found
 
 
-def short_caveats(record: MeasuredRecord, target: CurveTarget) -> list[Caveat]:
+def short_caveats(record: MeasuredRecord, target: CurveTarget) -> Iterator[Caveat]:
     """A curve that ends before those that the network was trained on, for the network's answer."""
     end = float(record.strain[-1])
     if target.max_strain is None or end >= target.max_strain[0]:
-        return []
-    return [
-        Caveat(
-            "short of the trained strain",
-            f"the curve ends at strain {end:.4g}, before {target.max_strain[0]:.4g} where the shortest trained curves "
-            "end; the rest is padding and the network's answer is less certain",
-        )
-    ]
-
-
-def network_caveats(law_name: str, error_mpa: float, largest_mpa: float) -> list[Caveat]:
-    """Caveats of the root mean square error (MPa) of a network's answer that stands alone."""
-    percent = 100.0 * error_mpa / largest_mpa
-    if percent <= POOR_RMSE_PERCENT:
-        return []
-    return [
-        Caveat(
-            "network is far from the curve",
-            f"the re-simulated curve is {percent:.1f} % of the maximum stress away from the measured one: law "
-            f"{law_name} does not describe it, a column or unit is wrong, or the network is too coarse",
-            "identify by least squares",
-            blocks=True,
-        )
-    ]
-
-
-def no_interval(error_mpa: float, noise_mpa: float) -> Caveat:
-    """Why a network that stands alone gives no interval: its curve is further away (MPa) than noise (MPa) explains."""
-    return Caveat(
-        "no interval of the network",
-        f"the network's curve is {error_mpa:.3g} MPa away from the measured one, whose noise is {noise_mpa:.2g} MPa; "
-        "its intervals are calibrated on curves that differ from their law by noise",
-        "identify by least squares",
+        return
+    yield Caveat(
+        "short of the trained strain",
+        f"the curve ends at strain {end:.4g}, before {target.max_strain[0]:.4g} where the shortest trained curves "
+        "end; the rest is padding and the network's answer is less certain",
     )
 
 
-def fit_caveats(
-    law_name: str, fit_mpa: float, noise_mpa: float, largest_mpa: float
-) -> list[Caveat]:
-    """Caveats of the root mean square error (MPa) of the law's best fit."""
-    percent = 100.0 * fit_mpa / largest_mpa
-    away = f"{fit_mpa:.3g} MPa ({percent:.2g} % of the maximum stress)"
+def misfit_caveats(
+    law_name: str, of_curve: bool, percent: float, noise: float, away: str
+) -> Iterator[Caveat]:
+    """Caveats of the root mean square error of the law's best fit to one curve, or to tests.
+
+    Args:
+      percent, noise: the error, and the noise of single points, % of the largest response; away: the error in words.
+    """
+    what, these, its = (
+        ("curve", "this curve", "the noise")
+        if of_curve
+        else ("tests", "these tests", "their noise")
+    )
     if percent > POOR_RMSE_PERCENT:
-        return [
-            Caveat(
-                "law does not follow the curve",
-                f"law {law_name} does not describe this curve: even its best fit is {away} away",
-                "another law, or another column or unit, is needed",
-                blocks=True,
-            )
-        ]
-    if percent > _GOOD_RMSE_PERCENT and fit_mpa > ABOVE_NOISE * noise_mpa:
-        times = f"{fit_mpa / noise_mpa:.2g} times the noise" if noise_mpa > 0 else "without noise"
-        return [
-            Caveat(
-                "law follows roughly",
-                f"law {law_name} follows this curve to {away}, {times}",
-                "the 95 % intervals are widened for it; look at the residuals",
-            )
-        ]
-    return []
+        yield Caveat(
+            f"law does not follow the {what}",
+            f"law {law_name} does not describe {these}: even its best fit is {away} away",
+            "another law, or another column or unit, is needed",
+            blocks=True,
+        )
+    elif percent > max(_GOOD_RMSE_PERCENT, ABOVE_NOISE * noise):
+        times = f"{percent / noise:.2g} times {its}" if noise > 0 else "without noise"
+        yield Caveat(
+            "law follows roughly",
+            f"law {law_name} follows {these} to {away}, {times}",
+            "the 95 % intervals are widened for it; look at the residuals",
+        )
 
 
 def local_caveats(
     strain: Array, residual_mpa: Array, noise_mpa: float, largest_mpa: float
-) -> list[Caveat]:
+) -> Iterator[Caveat]:
     """Where the law's best fit leaves the curve most, if it does so in one place more than elsewhere.
 
     Args:
       strain, residual_mpa: [points], in the order of the strain.
     """
     if len(strain) < 3 * _SMOOTHED:
-        return []
+        return
     # Medians, so that single points (a pause of the machine) are no part of the curve.
     windows = np.lib.stride_tricks.sliding_window_view(residual_mpa, _SMOOTHED)
     smooth = np.abs(np.median(windows, axis=1))
     peak = int(smooth.argmax())
     typical = float(np.sqrt(np.mean(smooth**2)))
     if smooth[peak] < max(3 * noise_mpa, 0.02 * largest_mpa, _SOMEWHERE * typical):
-        return []
+        return
     near = smooth > 0.5 * smooth[peak]
     first, last = peak, peak
     while first > 0 and near[first - 1]:
@@ -297,37 +248,24 @@ def local_caveats(
     while last < len(near) - 1 and near[last + 1]:
         last += 1
     start, end = float(strain[first]), float(strain[last + _SMOOTHED - 1])
-    return [
-        Caveat(
-            "leaves the law in one place",
-            f"the curve leaves the law at strain {start:.2g} to {end:.2g}, by up to {smooth[peak]:.3g} MPa "
-            f"({100 * smooth[peak] / largest_mpa:.2g} % of the maximum stress)",
-            "do not rely on the law there",
-        )
-    ]
-
-
-def better_law_caveat(law_name: str, name: str, residual: str) -> Caveat:
-    """Another law of the family, by name, fits clearly better; its residual beside the own one's in words."""
-    return Caveat(
-        f"{name} fits better",
-        f"{name} fits clearly better than {law_name}: {residual} (root mean square, least squares)",
-        f"identify with --law={name}",
+    yield Caveat(
+        "leaves the law in one place",
+        f"the curve leaves the law at strain {start:.2g} to {end:.2g}, by up to {smooth[peak]:.3g} MPa "
+        f"({100 * smooth[peak] / largest_mpa:.2g} % of the maximum stress)",
+        "do not rely on the law there",
     )
 
 
-def too_many_ends(count: int) -> list[Caveat]:
+def too_many_ends(count: int) -> Iterator[Caveat]:
     """Several parameters [count] stand at ends of their ranges: the curve asks for another law, or for none."""
     if count < 2:
-        return []
-    return [
-        Caveat(
-            "parameters stand at the end of their range",
-            f"{count} parameters stand at the end of their range",
-            "another law, or more of the curve, is needed",
-            blocks=True,
-        )
-    ]
+        return
+    yield Caveat(
+        "parameters stand at the end of their range",
+        f"{count} parameters stand at the end of their range",
+        "another law, or more of the curve, is needed",
+        blocks=True,
+    )
 
 
 def _with_unit(value: float, parameter: Parameter) -> str:
@@ -335,10 +273,10 @@ def _with_unit(value: float, parameter: Parameter) -> str:
     return f"{value:.4g}{unit}"
 
 
-def stability_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> list[Caveat]:
+def stability_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> Iterator[Caveat]:
     """A law of rubber with parameters [all] that is not stable within or near the tested strains, in any mode."""
     if not isinstance(law, RubberLaw):
-        return []
+        return
     tested = max(
         elongation(test.programme.mode, float(strain))
         for test in record.tests
@@ -347,30 +285,26 @@ def stability_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> li
     limits = law.stability_limits(parameters)
     near = [limit for limit in limits if limit.is_near(tested)]
     if not near:
-        return []
-    return [
-        Caveat(
-            "not stable",
-            f"law {law.name} is not stable (Drucker) with these parameters in {', '.join(map(str, near))}; the tests "
-            f"stretch it by {tested:.3g}",
-            "a calculation ends or goes astray there: add a test of that mode, or choose a law that is stable",
-        )
-    ]
+        return
+    yield Caveat(
+        "not stable",
+        f"law {law.name} is not stable (Drucker) with these parameters in {', '.join(map(str, near))}; the tests "
+        f"stretch it by {tested:.3g}",
+        "a calculation ends or goes astray there: add a test of that mode, or choose a law that is stable",
+    )
 
 
-def derivative_caveats(law: Law, labels: Array, record: MeasuredRecord) -> list[Caveat]:
+def derivative_caveats(law: Law, labels: Array, record: MeasuredRecord) -> Iterator[Caveat]:
     """A law whose derivatives at the answer, labels [identified], are not finite: fit and intervals rest on them."""
     with np.errstate(all="ignore"):
         bad = ~np.isfinite(law.label_derivatives(record.driven, labels[None])[0])
     if not bad.any():
-        return []
+        return
     point, parameter = np.argwhere(bad)[0]
-    return [
-        Caveat(
-            "derivatives not finite",
-            f"the derivative of law {law.name} by {law.identified[parameter].name} is not finite at {bad.any(1).sum()} "
-            f"of {len(bad)} points, first at point {point + 1}",
-            "the fit and its intervals rest on it: `tfmat laws FILE:LAW` says where the law fails",
-            blocks=True,
-        )
-    ]
+    yield Caveat(
+        "derivatives not finite",
+        f"the derivative of law {law.name} by {law.identified[parameter].name} is not finite at {bad.any(1).sum()} "
+        f"of {len(bad)} points, first at point {point + 1}",
+        "the fit and its intervals rest on it: `tfmat laws FILE:LAW` says where the law fails",
+        blocks=True,
+    )

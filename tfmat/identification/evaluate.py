@@ -8,7 +8,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -237,7 +237,6 @@ def fit_with_errors(
     return dataclasses.replace(
         found,
         label_covariance=covariance,
-        label_std=label_std,
         std=label_std * law.label_slopes(law.from_labels(found.labels)),
         interval_labels=limits,
         interval=np.stack(ends, axis=2),
@@ -382,10 +381,9 @@ class BayesRisk:
 
     def first(self, count: int) -> "BayesRisk":
         """The same of the first `count` curves."""
-        known = {name: getattr(self, name) for name in _ARRAYS}
-        return dataclasses.replace(
-            self, **{name: array[:count] for name, array in known.items() if array is not None}
-        )
+        arrays: list[Any] = [getattr(self, name) for name in _ARRAYS]
+        arrays = [each if each is None else each[:count] for each in arrays]
+        return BayesRisk(self.method, *arrays)
 
 
 def bayes_risk(
@@ -422,9 +420,7 @@ def bayes_risk(
             moments.append(posterior_moments(one, start[i]))
             if progress and (i + 1) % _CHUNK == 0:
                 progress(i + 1, len(start))
-        mean, variance = (
-            np.array([getattr(each, name) for each in moments]) for name in ("mean", "variance")
-        )
+        mean, variance = map(np.array, zip(*moments, strict=True))
         return BayesRisk("quadrature", mean, variance, None, None)
     # A generator a curve: the answer to curve i is the same however many curves there are.
     posteriors = adaptive_of_many(
@@ -463,15 +459,12 @@ def cached_bayes_risk(
         "settings": settings.to_json(),
         "seed": seed,
     }
-    known = _read(pathlib.Path(file), key)
+    path = pathlib.Path(file)
+    known = _read(path, key)
     if known is not None and len(known.mean) >= len(features):
         return known.first(len(features))
     found = bayes_risk(settings, features, start=start, truth=truth, progress=progress)
-    content: dict[str, Any] = {**key, "num_curves": len(features), "method": found.method}
-    for name in _ARRAYS:
-        values = getattr(found, name)
-        content[name] = None if values is None else values.tolist()
-    path = pathlib.Path(file)
+    content = {**key, "num_curves": len(features), **vars(found)}
     with contextlib.suppress(InputError, OSError):
         for stale in path.parent.glob(f".{path.name}.*.tmp"):  # of a killed writer
             stale.unlink(missing_ok=True)
@@ -487,19 +480,15 @@ def _read(file: pathlib.Path, key: dict[str, Any]) -> BayesRisk | None:
         content = read_json(file)
         if any(content[name] != value for name, value in key.items()):
             return None
-        known = {name: content[name] for name in _ARRAYS}
-        arrays: dict[str, Any] = {
-            name: None if values is None else np.array(values, np.float64)
-            for name, values in known.items()
-        }
-        return BayesRisk(content["method"], **arrays)
+        arrays: list[Any] = [content[name] for name in _ARRAYS]
+        arrays = [each if each is None else np.array(each, np.float64) for each in arrays]
+        return BayesRisk(content["method"], *arrays)
     except (InputError, KeyError, TypeError, ValueError):
         # A file that someone else wrote or damaged is no reason to stop; it is made again.
         return None
 
 
-@dataclasses.dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """Posterior of one curve: mean and variance of each label, [p]."""
 
     mean: Array
@@ -554,7 +543,8 @@ def _two_labels(target: SimulatedErrors, mode: Array, fine_nodes: int) -> Moment
         low, high = max(first - reach, 0.0), min(first + reach, 1.0)
         coarse = _profiled_pass(target, low, high, second)
         mean, variance = _mean_and_variance(coarse.nodes, coarse.mass)
-        if not _mass_at_an_end(coarse, low, high):
+        # Where the prior goes on, the outermost nodes hold no mass.
+        if (low == 0.0 or coarse.mass[0] <= 1e-7) and (high == 1.0 or coarse.mass[-1] <= 1e-7):
             break
         reach *= 1.5
     reach = _FINE_REACH * np.sqrt(variance)
@@ -620,11 +610,6 @@ def _integrate(
     mean = (row * inner).sum(axis=1)
     variance = (row * (inner - mean[:, None]) ** 2).sum(axis=1)
     return _Pass(nodes, mass.sum(axis=1), mean, variance)
-
-
-def _mass_at_an_end(coarse: _Pass, low: float, high: float) -> bool:
-    """Whether the outermost nodes hold mass although the prior goes on beyond them."""
-    return bool((low > 0.0 and coarse.mass[0] > 1e-7) or (high < 1.0 and coarse.mass[-1] > 1e-7))
 
 
 @functools.lru_cache
@@ -845,7 +830,8 @@ def measure(
     features = np.asarray(dataset.features[start : start + count])
     true = np.asarray(dataset.labels[start : start + count], np.float64)
     strain, stress, valid = observed(settings, features)
-    fitted, seconds = _timed_fit(settings, strain, stress, valid)
+    law, noise = settings.build_law(), NoiseModel.of(settings)
+    fitted, seconds = _timed_fit(law, noise, strain, stress, valid)
     risk = cached_bayes_risk(
         dataset.folder / BAYES_RISK,
         settings,
@@ -860,14 +846,21 @@ def measure(
         raise InputError(
             f"no reference: the posteriors of only {few} of {count} curves have converged"
         )
-    scale = _scale(dataset.parameters, parameters)
+    pairs = zip(dataset.parameters, parameters, strict=True)
+    # Squares of labels, from the data set's scale to the network's.
+    scale = np.array([(own.width / other.width) ** 2 for own, other in pairs])
     sampled = risk.effective_samples
     # The error of a sampled posterior mean adds this to a distance from it.
     luck = 0.0 if sampled is None else risk.variance * scale / np.maximum(sampled[:, None], 1.0)
     from_mean = network_labels - _rescaled(risk.mean, dataset.parameters, parameters)
     network_error = network_labels - _rescaled(true, dataset.parameters, parameters)
     low, high = fitted.interval_labels[:, :, 0], fitted.interval_labels[:, :, 1]
-    bound = _bound(settings, strain, true, valid)
+    bound = None
+    if noise.unknown is None:
+        sizes = noise.noise_mpa, noise.noise_relative
+        variance = np.einsum("cii->ci", cramer_rao_bound(law, strain, true, *sizes, valid))
+        bound = np.minimum(variance, PRIOR_VARIANCE)
+    largest = np.abs(np.where(valid, stress, 0.0)).max(axis=1)
     return Reference(
         parameters=tuple(parameter.name for parameter in parameters),
         method=risk.method,
@@ -883,29 +876,10 @@ def measure(
         unidentifiable=fitted.unidentifiable[good],
         effective_samples=None if sampled is None else sampled[good],
         max_strain=np.abs(features[good, :, 0]).max(axis=1).astype(np.float64),
-        noise_to_signal=_noise_to_signal(settings, stress, valid)[good],
+        noise_to_signal=np.hypot(noise.noise_mpa / largest, noise.noise_relative)[good],
         num_points=valid[good].sum(axis=1),
         least_squares_curves_per_second=count / seconds,
     )
-
-
-def _bound(
-    settings: CurveSettings, strain: Array | TestSet, labels: Array, valid: Flags
-) -> Array | None:
-    """Cramér-Rao bound at the true labels, where it is smaller than the prior's variance: [curves, p]."""
-    noise = NoiseModel.of(settings)
-    if noise.unknown is not None:
-        return None
-    bound = cramer_rao_bound(
-        settings.build_law(), strain, labels, noise.noise_mpa, noise.noise_relative, valid
-    )
-    return np.minimum(bound.label_variance, PRIOR_VARIANCE)
-
-
-def _noise_to_signal(settings: CurveSettings, stress: Array, valid: Flags) -> Array:
-    noise = NoiseModel.of(settings)
-    largest = np.abs(np.where(valid, stress, 0.0)).max(axis=1)
-    return np.hypot(noise.noise_mpa / largest, noise.noise_relative)
 
 
 def _rescaled(
@@ -921,10 +895,9 @@ def _rescaled(
 
 
 def _timed_fit(
-    settings: CurveSettings, strain: Array | TestSet, stress: Array, valid: Flags
+    law: Law, noise: NoiseModel, strain: Array | TestSet, stress: Array, valid: Flags
 ) -> tuple[LeastSquaresFit, float]:
     """The fits, and how long they took in seconds."""
-    law, noise = settings.build_law(), NoiseModel.of(settings)
 
     def fitted(rows: slice) -> LeastSquaresFit:
         part = strain[rows]
@@ -939,12 +912,6 @@ def _timed_fit(
     started = time.perf_counter()
     found = fitted(slice(None))
     return found, time.perf_counter() - started
-
-
-def _scale(of_dataset: tuple[Parameter, ...], of_network: tuple[Parameter, ...]) -> Array:
-    """Squared ratio of the label scales, [p]: from the data set's to the network's."""
-    pairs = zip(of_dataset, of_network, strict=True)
-    return np.array([(one.width / other.width) ** 2 for one, other in pairs])
 
 
 # --------------------------------------------------------------------------------------------------

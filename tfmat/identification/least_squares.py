@@ -13,7 +13,7 @@ from tfmat.errors import InputError
 from tfmat.identification.results import COVERAGE
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet, driven_where
 from tfmat.materials.numerics import Minimum, Residuals, minimise
-from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
+from tfmat.materials.registry import LAWS
 from tfmat.records.files import refusal
 from tfmat.records.record import MeasuredRecord, cells_of, coarse
 from tfmat.records.tensile import StrainError, elastic_part, noise_of_both
@@ -189,21 +189,6 @@ _LEAST_EIGENVALUE = 1e-14
 _RECORDS_TOGETHER = 1024
 
 
-@dataclasses.dataclass(frozen=True)
-class CramerRaoBound:
-    """The bound of each curve, [curves, p] each.
-
-    Attributes:
-      label_covariance: [curves, p, p], on the scale of the labels.
-      label_variance: the bound of the MSE of scaled labels, for a linear or logarithmic scale alike.
-      std: in the parameters' units (to first order where the scale is logarithmic).
-    """
-
-    label_covariance: Array
-    label_variance: Array
-    std: Array
-
-
 def cramer_rao_bound(
     law: Law,
     strain: Array | TestSet,
@@ -211,8 +196,8 @@ def cramer_rao_bound(
     noise_mpa: float,
     noise_relative: float = 0.0,
     valid: NDArray[np.bool_] | None = None,
-) -> CramerRaoBound:
-    """The bound at true labels [curves, p], for known strain and Gaussian noise of the stress: σ²(JᵀJ)⁻¹.
+) -> Array:
+    """The least covariance of labels [curves, p], for known strain and Gaussian noise of the stress: σ²(JᵀJ)⁻¹.
 
     No unbiased estimator has a smaller variance: H. Cramér, Mathematical Methods of Statistics (1946), ch. 32; C. R.
     Rao, Bull. Calcutta Math. Soc. 37 (1945) 81-91.
@@ -225,6 +210,9 @@ def cramer_rao_bound(
     Args:
       strain: [curves, points], -; valid: [curves, points], None is all.
       noise_mpa, noise_relative: standard deviation in MPa, and as a fraction of the stress, in quadrature.
+
+    Returns:
+      [curves, p, p].
     """
     labels = np.asarray(labels, np.float64)
     information = np.empty((*labels.shape, labels.shape[1]))
@@ -238,11 +226,7 @@ def cramer_rao_bound(
             noise_relative,
             None if valid is None else valid[rows],
         )
-    covariance = covariance_of(information)
-    variance = np.einsum("cii->ci", covariance).copy()
-    return CramerRaoBound(
-        covariance, variance, np.sqrt(variance) * law.label_slopes(law.from_labels(labels))
-    )
+    return covariance_of(information)
 
 
 def fisher_information(
@@ -292,63 +276,25 @@ def covariance_of(information: Array) -> Array:
 BETTER, EVIDENCE = 0.85, 20.0
 
 
-@dataclasses.dataclass(frozen=True)
-class LawComparison:
-    """The best fits of the other laws of a family beside the own law's.
+def evidence_for(
+    other: Law, law: Law, error: Array | float, own: Array | float, count: NDArray[np.integer] | int
+) -> Array:
+    """Twice the logarithm of the likelihoods' ratio to the own law, less the price of more parameters.
 
-    Attributes:
-      own_rmse_mpa: root mean square residual of the own law's fit, [curves].
-      rmse_mpa: law name -> the same of its fit, [curves].
-      evidence: law name -> twice the logarithm of the likelihoods' ratio to the own law, noise of unknown level, less
-        the Bayesian information criterion's price for more parameters (G. Schwarz, Annals of Statistics 6 (1978)
-        461-464); positive for the other law, [curves].
-    """
-
-    own_rmse_mpa: Array
-    rmse_mpa: Mapping[str, Array]
-    evidence: Mapping[str, Array]
-
-    def better(self) -> list[tuple[str, float] | None]:
-        """The law with most evidence of those that fit each curve clearly better, and its error, MPa; or None."""
-        best: list[tuple[str, float] | None] = [None] * len(self.own_rmse_mpa)
-        most = np.full(len(best), EVIDENCE)
-        for name, error in self.rmse_mpa.items():
-            found = self.evidence[name]
-            for i in np.flatnonzero((error < BETTER * self.own_rmse_mpa) & (found > most)):
-                best[i], most[i] = (name, float(error[i])), found[i]
-        return best
-
-
-def compare_laws(
-    law: Law,
-    own_rmse_mpa: Array,
-    count: NDArray[np.integer],
-    error_of: Callable[[Law], Array],
-    others: Iterable[type[Law]] = MONOTONIC_LAWS.values(),
-) -> LawComparison:
-    """Fits the registered laws of the same strain and stress measure.
+    Noise is of unknown level; the price is that of the Bayesian information criterion (G. Schwarz, Annals of Statistics
+    6 (1978) 461-464).
 
     Args:
-      own_rmse_mpa: root mean square residual of the fit of `law`, [curves].
-      count: points of each curve, [curves].
-      error_of: the same residual of another law's fit to the same points, [curves]; infinity where it is of no use.
-      others: the laws that answer the same tests.
+      error, own: root mean square residual of both laws' best fits; count: points.
     """
-    errors, evidence = {}, {}
-    for other_class in others:
-        other, name = other_class(), other_class.name
-        same = (other.strain_measure, other.stress_measure) == (
-            law.strain_measure,
-            law.stress_measure,
-        )
-        if not same or name == law.name:
-            continue
-        error = error_of(other)
-        more = len(other.identified) - len(law.identified)
-        with np.errstate(divide="ignore"):
-            evidence[name] = 2 * count * np.log(own_rmse_mpa / error) - more * np.log(count)
-        errors[name] = error
-    return LawComparison(own_rmse_mpa, errors, evidence)
+    more = len(other.identified) - len(law.identified)
+    return np.asarray(2 * count * np.log(own / error) - more * np.log(count))
+
+
+def clearly_better(own: float, others: Iterable[tuple[str, float, float]]) -> str | None:
+    """The law with most evidence of `others` (name, error, evidence) that fit clearly better; None where none does."""
+    found = [each for each in others if each[1] < BETTER * own and each[2] > EVIDENCE]
+    return max(found, key=lambda each: each[2])[0] if found else None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -582,19 +528,18 @@ class LeastSquaresFit:
       sigma: estimated standard deviation of the noise, [curves]: MPa, or over the given deviation (then ideally 1).
         NaN where the curve has no more points than parameters.
       label_covariance: [curves, p, p] = sigma² (JᵀJ)⁻¹ on the scale of the labels, and what `fit` was asked to count.
-      label_std: [curves, p], its roots; std: [curves, p], in the parameters' units (to first order).
+      std: [curves, p], `label_std` in the parameters' units (to first order).
       interval_labels: 95 % interval by Student's t, [curves, p, 2], cut to 0-1: by the profile of the sum of squares
         where the law is far from linear (see `profile_limits`). 0 and 1 are ends that the curve does not rule out.
       interval: the same in the parameters' units: of a parameter on a logarithmic scale not symmetric.
       rmse_mpa: root mean square residual, [curves].
-      iterations, converged: of the search, [curves].
       at_bound: [curves, p], the answer stands at the end of its range.
       unidentifiable: [curves, p], the interval is wider than the range, or neither end of the range is ruled out, or
         JᵀJ is singular but for rounding: the curve says nothing of this parameter.
       widening: by what factor the standard deviations are larger than those for independent residuals, [curves, p];
         1 unless `fit` is asked for it.
-      shared_std: the part of `label_std` by the usual errors of extensometer and load cell, which specimens may share,
-        [curves, p]; 0 where `fit` counts none.
+      shared_std: the part of the labels' standard deviations by the usual errors of extensometer and load cell, which
+        specimens may share, [curves, p]; 0 where `fit` counts none.
       minimum: where the search ended.
     """
 
@@ -602,18 +547,20 @@ class LeastSquaresFit:
     values: Array
     sigma: Array
     label_covariance: Array
-    label_std: Array
     std: Array
     interval_labels: Array
     interval: Array
     rmse_mpa: Array
-    iterations: NDArray[np.int64]
-    converged: Flags
     at_bound: Flags
     unidentifiable: Flags
     widening: Array
     shared_std: Array
     minimum: Minimum
+
+    @property
+    def label_std(self) -> Array:
+        """The roots of the covariance's diagonal, [curves, p]."""
+        return np.sqrt(np.einsum("cii->ci", self.label_covariance))
 
 
 def fit(
@@ -657,8 +604,58 @@ def fit(
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
     found = start if isinstance(start, Minimum) else _minimum(residuals, start)
-    off_by = (compliance, strain_shift, zero)
-    return _answer(residuals, found, correlated, off_by, elsewhere, thinned, roughly)
+    labels = found.labels
+    counted = residuals.weights > 0
+    freedom = (counted.sum(axis=1) - labels.shape[1]).astype(np.float64)
+    sigma = np.sqrt(2.0 * found.cost / np.where(freedom > 0, freedom, np.nan))
+    covariance = sigma[:, None, None] ** 2 * covariance_of(found.normal)
+    independent_std = np.sqrt(np.einsum("cii->ci", covariance))
+    if correlated:
+        _count_correlation(residuals, labels, covariance, freedom)
+    label_std = np.sqrt(np.einsum("cii->ci", covariance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        widening = np.where(label_std == independent_std, 1.0, label_std / independent_std)
+    quantile = student_quantile(np.maximum(freedom, 1))
+    half = quantile[:, None] * label_std
+    rise = ((quantile * sigma)[:, None] * widening) ** 2
+    interval_labels: Array
+    if roughly:
+        interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * half[:, :, None], 0.0, 1.0)
+    else:
+        profiled = (residuals, found) if thinned is None else _noiseless(thinned, found)
+        interval_labels = profile_limits(*profiled, half, rise, elsewhere)
+        if thinned is not None:
+            _open_what_levels_off(interval_labels, residuals, found, rise)
+    shared_std = np.zeros_like(label_std)
+    if compliance or strain_shift or zero:
+        added, shared = _by_errors(residuals, found, sigma, compliance, strain_shift, zero)
+        shared_std = np.sqrt(np.einsum("cii->ci", shared))
+        covariance += added
+        label_std = np.sqrt(np.einsum("cii->ci", covariance))
+        off = _NORMAL * np.sqrt(np.einsum("cii->ci", added))
+        # Errors of the points and of the whole strain are independent of each other.
+        distance = np.hypot(np.abs(interval_labels - labels[:, :, None]), off[:, :, None])
+        interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * distance, 0.0, 1.0)
+    ends = [law.identified_values(interval_labels[:, :, side]) for side in (0, 1)]
+    slopes = law.label_slopes(law.from_labels(labels))
+    return LeastSquaresFit(
+        labels=labels,
+        values=law.identified_values(labels),
+        sigma=sigma,
+        label_covariance=covariance,
+        std=label_std * slopes,
+        interval_labels=interval_labels,
+        interval=np.stack(ends, axis=2),
+        rmse_mpa=_rmse(residuals, found, counted),
+        at_bound=(labels <= 0.0) | (labels >= 1.0),
+        # Not `half >= 0.5`, so that a NaN (too few points) is unidentifiable too.
+        unidentifiable=~(np.ptp(interval_labels, axis=2) < 1.0)
+        | ~np.isfinite(half)
+        | _singular(found.normal),
+        widening=widening,
+        shared_std=shared_std,
+        minimum=found,
+    )
 
 
 def minima_near(
@@ -724,72 +721,6 @@ def _residuals(
     if not isinstance(strain, TestSet):
         strain = np.broadcast_to(np.asarray(strain, np.float64), stress.shape)
     return Residuals(law, strain, stress, weights)
-
-
-def _answer(
-    residuals: Residuals,
-    found: Minimum,
-    correlated: bool,
-    off_by: tuple[float, float, float],
-    elsewhere: Array | None,
-    thinned: Residuals | None,
-    roughly: bool,
-) -> LeastSquaresFit:
-    law, labels = residuals.law, found.labels
-    counted = residuals.weights > 0
-    freedom = (counted.sum(axis=1) - labels.shape[1]).astype(np.float64)
-    sigma = np.sqrt(2.0 * found.cost / np.where(freedom > 0, freedom, np.nan))
-    covariance = sigma[:, None, None] ** 2 * covariance_of(found.normal)
-    independent_std = np.sqrt(np.einsum("cii->ci", covariance))
-    if correlated:
-        _count_correlation(residuals, labels, covariance, freedom)
-    label_std = np.sqrt(np.einsum("cii->ci", covariance))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        widening = np.where(label_std == independent_std, 1.0, label_std / independent_std)
-    quantile = student_quantile(np.maximum(freedom, 1))
-    half = quantile[:, None] * label_std
-    rise = ((quantile * sigma)[:, None] * widening) ** 2
-    interval_labels: Array
-    if roughly:
-        interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * half[:, :, None], 0.0, 1.0)
-    else:
-        profiled = (residuals, found) if thinned is None else _noiseless(thinned, found)
-        interval_labels = profile_limits(*profiled, half, rise, elsewhere)
-        if thinned is not None:
-            _open_what_levels_off(interval_labels, residuals, found, rise)
-    shared_std = np.zeros_like(label_std)
-    if any(off_by):
-        added, shared = _by_errors(residuals, found, sigma, *off_by)
-        shared_std = np.sqrt(np.einsum("cii->ci", shared))
-        covariance += added
-        label_std = np.sqrt(np.einsum("cii->ci", covariance))
-        off = _NORMAL * np.sqrt(np.einsum("cii->ci", added))
-        # Errors of the points and of the whole strain are independent of each other.
-        distance = np.hypot(np.abs(interval_labels - labels[:, :, None]), off[:, :, None])
-        interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * distance, 0.0, 1.0)
-    ends = [law.identified_values(interval_labels[:, :, side]) for side in (0, 1)]
-    slopes = law.label_slopes(law.from_labels(labels))
-    return LeastSquaresFit(
-        labels=labels,
-        values=law.identified_values(labels),
-        sigma=sigma,
-        label_covariance=covariance,
-        label_std=label_std,
-        std=label_std * slopes,
-        interval_labels=interval_labels,
-        interval=np.stack(ends, axis=2),
-        rmse_mpa=_rmse(residuals, found, counted),
-        iterations=found.iterations,
-        converged=found.converged,
-        at_bound=(labels <= 0.0) | (labels >= 1.0),
-        # Not `half >= 0.5`, so that a NaN (too few points) is unidentifiable too.
-        unidentifiable=~(np.ptp(interval_labels, axis=2) < 1.0)
-        | ~np.isfinite(half)
-        | _singular(found.normal),
-        widening=widening,
-        shared_std=shared_std,
-        minimum=found,
-    )
 
 
 def student_quantile(freedom: Array) -> Array:
@@ -1720,8 +1651,8 @@ def _widened(law: Law, parameter: Parameter) -> tuple[float, float]:
     return max(low, least), min(high, most)
 
 
-def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> Array:
-    """The root mean square residual of the law's best fit to one curve or record, [1]; infinite beyond its ranges.
+def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> float:
+    """The root mean square residual of the law's best fit to one curve or record; infinite beyond its ranges.
 
     Args:
       curve: its points, of any law.
@@ -1732,7 +1663,7 @@ def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> Array
     own = np.clip(law.to_labels(wide.from_labels(labels[:1])), 0.0, 1.0)
     cost_inside = 0.5 * np.square(dataclasses.replace(curve, law=law).values(own)).sum()
     found = cost[0] if cost_inside <= _AS_GOOD * cost[0] else np.inf
-    return np.array([np.sqrt(2.0 * found / curve.weights.size)])
+    return float(np.sqrt(2.0 * found / curve.weights.size))
 
 
 def _on_points(record: MeasuredRecord, points: int) -> MeasuredRecord:
@@ -1783,21 +1714,24 @@ def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
         return None
     others = [
         other
-        for other in LAWS.values()
-        if not {parameter.name for parameter in other.parameters} < own_names
+        for other in (each() for each in LAWS.values())
+        if other.name != law.name
+        and other.strain_measure == law.strain_measure
+        and other.stress_measure == law.stress_measure
+        and not {parameter.name for parameter in other.parameters} < own_names
         and (record.curve is None or len(other.parameters) <= len(own_names) + _MORE_PARAMETERS)
-        and all(refusal(test.programme, other()) is None for test in record.tests)
+        and all(refusal(test.programme, other) is None for test in record.tests)
     ]
-    own = np.array([np.sqrt(2.0 * fitted.cost[0] / points.weights.size)])
+    count = points.weights.size
+    own = float(np.sqrt(2.0 * fitted.cost[0] / count))
+    errors, evidence = {}, []
     with np.errstate(all="ignore"):
-        found = compare_laws(
-            law,
-            own,
-            np.array([points.weights.size]),
-            lambda other: error_within(other, points, _rounds(other, record)),
-            others,
-        ).better()[0]
-    return None if found is None else (*found, found[1] / float(own[0]))
+        for other in others:
+            errors[other.name] = error = error_within(other, points, _rounds(other, record))
+            known = float(evidence_for(other, law, error, own, count))
+            evidence.append((other.name, error, known))
+    name = clearly_better(own, evidence)
+    return None if name is None else (name, errors[name], errors[name] / own)
 
 
 # _MOST_MOVED: the most parameters of a hardening law whose minima on one curve are searched in more than one round. A

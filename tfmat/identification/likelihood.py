@@ -30,14 +30,11 @@ from tfmat.records.tensile import StrainError
 # Targets of sampling: how probable records are, given the parameters behind them. NumPy only.
 #
 # A target is the log density of labels, of one record or of several that are answered together. `SimulatedErrors`
-# knows
-# the size of independent noise, as the simulation does. In `DrawnErrors` a record's zeroes, its machine, and the size
-# and
-# correlation of its noise were drawn too, and nobody told them. They get labels of their own, uniform in 0-1, behind
-# the
-# labels of the parameters, and the likelihood is a function of both. Nothing is linearised: histories are moved, and
-# machines are solved for, as the simulation does it. Integrating over all labels integrates over the errors too.
-# `MeasuredErrors` is the target of measured tests.
+# knows the size of independent noise, as the simulation does. In `DrawnErrors` a record's zeroes, its machine, and the
+# size and correlation of its noise were drawn too, and nobody told them. They get labels of their own, uniform in 0-1,
+# behind the labels of the parameters, and the likelihood is a function of both. Nothing is linearised: histories are
+# moved, and machines are solved for, as the simulation does it. Integrating over all labels integrates over the errors
+# too. `MeasuredErrors` is the target of measured tests.
 
 
 # PRIOR_VARIANCE: of a label, uniform between 0 and 1; it bounds what can be unknown.
@@ -250,7 +247,6 @@ class SimulatedErrors(Target):
         return found
 
     def log_density(self, labels: Array, records: Rows = ONE) -> Array:
-        """See `Target`."""
         model = self.law.label_stress(self.strain[records], labels)
         return self._log_density(records, labels, model)
 
@@ -439,7 +435,6 @@ class DrawnErrors(SimulatedErrors):
         self._absolute = RecordForm.of(noise.unknown).noise(noise.unknown)
 
     def log_density(self, labels: Array, records: Rows = ONE) -> Array:
-        """See `Target`."""
         return self._log_density_of(records, labels, self._fit(records, labels, False))
 
     def expansion(self, labels: Array, records: Rows = ONE) -> tuple[Array, Array, Array]:
@@ -978,7 +973,6 @@ class MeasuredErrors(Target):
         return labels if self.nuisances else np.column_stack([labels, np.full(len(labels), 0.5)])
 
     def log_density(self, labels: Array, records: Rows = ONE) -> Array:
-        """See `Target`."""
         labels = self._with_compliance(labels)
         return self._sorted(labels, self._density(self._residuals(labels)))
 

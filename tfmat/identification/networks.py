@@ -356,7 +356,8 @@ def find_network(
     name = None if law is None else law_class(law).name
     if workdir is not None:
         folder = pathlib.Path(workdir)
-        found = _law_of(folder)
+        of = read_sidecar(folder).law
+        found = of.name if of else None
         if name not in (None, found):
             raise InputError(
                 f"the network in {workdir} is of law {found}, not {name}; name another run's folder (workdir)"
@@ -387,50 +388,27 @@ def source_of(
 ) -> tuple[Sidecar, pathlib.Path | None]:
     """The description of what answers, and the folder of the network that has a part in it; None: least squares alone.
 
+    A network that has a part loads TensorFlow: where there is no least squares or no law, where the law itself errs
+    (see `recommended_method`), where samples start from its posterior, and where somebody asks what it says.
+
     Args:
       law: by name or file; None: that of the network in `workdir`.
-      workdir, least_squares, samples, details: as of `find_network` and `needs_network`.
+      workdir: as of `find_network`; least_squares, samples: whether these are asked for.
+      details: whether the network's answer is to stand beside that of least squares.
     """
     folder = find_network(workdir, law, posterior=samples)
     if folder is None:
         return law_alone(str(law)), None
     sidecar = read_sidecar(folder)
-    named = workdir is not None
-    has_a_part = needs_network(
-        sidecar, named=named, least_squares=least_squares, samples=samples, details=details
+    has_a_part = (
+        workdir is not None
+        or details
+        or not least_squares
+        or sidecar.law is None
+        or bool(sidecar.law.own_error)
+        or (samples and sidecar.uncertainty != "none")
     )
     return sidecar, folder if has_a_part else None
-
-
-def needs_network(
-    sidecar: Sidecar,
-    *,
-    named: bool = False,
-    least_squares: bool = True,
-    samples: bool = False,
-    details: bool = False,
-) -> bool:
-    """Whether the network itself has to answer, which loads TensorFlow: where it can change what is told.
-
-    Least squares has no part of it. The network answers where there is no least squares or no law, where the law itself
-    errs (see `recommended_method`), where samples start from its posterior, and where somebody asks what it says.
-
-    Args:
-      sidecar: of the network that was found, or of a law alone.
-      named: whether the user named its folder.
-      least_squares, samples: whether these are asked for.
-      details: whether the network's answer is to stand beside that of least squares.
-    """
-    if sidecar.file is None:
-        return False
-    if sidecar.law is None or sidecar.law.own_error or named or details or not least_squares:
-        return True
-    return samples and sidecar.uncertainty != "none"
-
-
-def _law_of(folder: pathlib.Path) -> str | None:
-    law = read_sidecar(folder).law
-    return law.name if law else None
 
 
 def _is_of(folder: pathlib.Path, law: str) -> bool:

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfmat.materials.law import METAL_CYCLIC, PLY_SHEAR, Array, History, HistoryLaw, Law, Parameter
-from tfmat.materials.numerics import in_blocks, in_steps
+from tfmat.materials.law import METAL_CYCLIC, PLY_SHEAR, Array, History, HistoryLaw, Parameter
+from tfmat.materials.numerics import BlockLaw, in_steps
 
 # --------------------------------------------------------------------------------------------------
 # Laws of the non-linear in-plane shear of a fibre-reinforced ply.
@@ -16,32 +16,14 @@ _MODULUS = Parameter("G0", "MPa", 2000.0, 8000.0, "linear", "initial shear modul
 _PLATEAU = Parameter("S", "MPa", 40.0, 150.0, "linear", "stress at which the curve levels out")
 
 
-class _ShearLaw(Law):
-    """A law of two parameters; a subclass writes a block of stresses and of their derivatives."""
+class _ShearLaw(BlockLaw):
+    """A law of the first loading."""
 
     strain_measure = "engineering shear"
     stress_measure = "shear"
     modes = ("shear",)
     laboratory = PLY_SHEAR
     max_strain = (0.01, 0.05)
-
-    def stress(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.stress`."""
-        return in_blocks(self._stress, strain, parameters)
-
-    def derivatives(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.derivatives`."""
-        return in_blocks(self._derivatives, strain, parameters, (2,))
-
-    @staticmethod
-    @abc.abstractmethod
-    def _stress(strain: Array, columns: Array, out: Array) -> None:
-        """Writes the stress; arguments as of the `fill` of `in_blocks`."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def _derivatives(strain: Array, columns: Array, out: Array) -> None:
-        """Writes the derivatives; arguments as of the `fill` of `in_blocks`."""
 
 
 class HahnTsai(_ShearLaw):
@@ -61,7 +43,7 @@ class HahnTsai(_ShearLaw):
     strength_mpa = (60.0, 140.0)
 
     @staticmethod
-    def _stress(strain: Array, columns: Array, out: Array) -> None:
+    def fill_stress(strain: Array, columns: Array, out: Array) -> None:
         """Writes τ = G0 γ / h with h = (1 + 2 cosh(2/3 asinh x)) / 3, x = G0 γ √(27/4 a G0).
 
         The same root as the usual closed form (2 √(p/3) sinh(⅓ asinh …) with p = 1 / (a G0)), by x = sinh 3θ and
@@ -79,10 +61,10 @@ class HahnTsai(_ShearLaw):
         out /= quotient
 
     @staticmethod
-    def _derivatives(strain: Array, columns: Array, out: Array) -> None:
+    def fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
         modulus, coefficient = columns
         stress = np.empty(strain.shape)
-        HahnTsai._stress(strain, columns, stress)
+        HahnTsai.fill_stress(strain, columns, stress)
         square = stress * stress
         compliance = 1.0 / modulus + 3.0 * coefficient * square
         np.divide(stress / modulus**2, compliance, out=out[:, :, 0])
@@ -105,14 +87,14 @@ class TanhShear(_ShearLaw):
     )
 
     @staticmethod
-    def _stress(strain: Array, columns: Array, out: Array) -> None:
+    def fill_stress(strain: Array, columns: Array, out: Array) -> None:
         modulus, plateau = columns
         np.multiply(strain, modulus / plateau, out=out)
         np.tanh(out, out=out)
         out *= plateau
 
     @staticmethod
-    def _derivatives(strain: Array, columns: Array, out: Array) -> None:
+    def fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
         modulus, plateau = columns
         argument = strain * (modulus / plateau)
         # 1 / cosh² overflows nowhere in its divisor as exp(-2x) does nowhere: 4 e / (1 + e)² with e = exp(-2x).
@@ -138,14 +120,14 @@ class ExponentialShear(_ShearLaw):
     )
 
     @staticmethod
-    def _stress(strain: Array, columns: Array, out: Array) -> None:
+    def fill_stress(strain: Array, columns: Array, out: Array) -> None:
         modulus, plateau = columns
         np.multiply(strain, -modulus / plateau, out=out)
         np.expm1(out, out=out)
         out *= -plateau
 
     @staticmethod
-    def _derivatives(strain: Array, columns: Array, out: Array) -> None:
+    def fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
         modulus, plateau = columns
         argument = strain * (-modulus / plateau)
         decay = np.exp(argument)
@@ -356,7 +338,6 @@ class _ChabocheTangents(_ChabocheSpecimens):
     """
 
     def __init__(self, parameters: Array):
-        """See `_Specimens`."""
         super().__init__(parameters)
         terms, count = len(self.rates), parameters.shape[1]
         self.stress_tangent = np.zeros((count, len(parameters)))
@@ -481,19 +462,16 @@ class RambergOsgoodShear(_PlyShear):
     )
 
     def yield_stress(self, path: Array, columns: Array) -> Array:
-        """See `_PlyShear.yield_stress`."""
         permanent, exponent = columns
         return _REFERENCE * np.power(path / permanent, 1.0 / exponent)
 
     def path(self, stress: Array, columns: Array) -> tuple[Array, Array]:
-        """See `_PlyShear.path`."""
         permanent, exponent = columns
         ratio = np.maximum(stress, _TINY) / _REFERENCE
         path = permanent * np.power(ratio, exponent)
         return path, path * exponent / (ratio * _REFERENCE)
 
     def path_derivatives(self, stress: Array, columns: Array) -> Array:
-        """See `_PlyShear.path_derivatives`."""
         permanent, exponent = columns
         ratio = np.maximum(stress, _TINY) / _REFERENCE
         power = np.power(ratio, exponent)
@@ -530,18 +508,15 @@ class LadevezeShear(_PlyShear):
     first_yield = 0
 
     def yield_stress(self, path: Array, columns: Array) -> Array:
-        """See `_PlyShear.yield_stress`."""
         return columns[0] + columns[1] * np.power(path, columns[2])
 
     def path(self, stress: Array, columns: Array) -> tuple[Array, Array]:
-        """See `_PlyShear.path`."""
         initial, hardening, exponent = columns[:3]
         ratio = np.maximum(stress - initial, _TINY) / hardening
         path = np.power(ratio, 1.0 / exponent)
         return path, path / (exponent * ratio * hardening)
 
     def path_derivatives(self, stress: Array, columns: Array) -> Array:
-        """See `_PlyShear.path_derivatives`."""
         initial, hardening, exponent = columns[:3]
         path, slope = self.path(stress, columns)
         ratio = np.maximum(stress - initial, _TINY) / hardening
@@ -550,12 +525,10 @@ class LadevezeShear(_PlyShear):
         return found
 
     def damage(self, peak: Array, columns: Array) -> Array:
-        """See `_PlyShear.damage`."""
         *_, rate, threshold, most = columns
         return np.minimum(rate * np.log(np.maximum(peak / threshold, 1.0)), most)
 
     def damage_derivatives(self, peak: Array, columns: Array) -> tuple[Array, Array]:
-        """See `_PlyShear.damage_derivatives`."""
         *_, rate, threshold, most = columns
         damage = self.damage(peak, columns)
         grows = (damage > 0.0) & (damage < most)
@@ -629,7 +602,6 @@ class _PlyTangents(_PlySpecimens):
     """Plies that also carry the derivatives of stress, yield stress and largest stress by every parameter."""
 
     def __init__(self, law: _PlyShear, parameters: Array):
-        """See `_Specimens`."""
         super().__init__(law, parameters)
         self.by_stress, self.by_peak, self.by_radius = np.zeros((3, *parameters.T.shape))
         if law.first_yield is not None:

@@ -656,11 +656,9 @@ class HistoryLaw(Law):
         return history
 
     def stress(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.stress`."""
         return self.respond(History(self.modes[0], strain=np.asarray(strain)), parameters)
 
     def derivatives(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.derivatives`."""
         return self.sensitivities(History(self.modes[0], strain=np.asarray(strain)), parameters)
 
 

@@ -15,7 +15,7 @@ from tfmat.materials.law import (
     Law,
     Parameter,
 )
-from tfmat.materials.numerics import bisected, in_blocks
+from tfmat.materials.numerics import BlockLaw, bisected, in_blocks
 
 # --------------------------------------------------------------------------------------------------
 # Metals: strain = σ/E + plastic strain, elastic until the initial yield; the Newton solve that such laws share.
@@ -32,16 +32,23 @@ _ROUNDING = 2e-15
 _STEEP = 1e6
 
 
-class ElasticPlasticLaw(Law):
+class _MetalLaw(Law):
+    """A law of true stress over true strain, for tension tests that end at maximum load."""
+
+    strain_measure = "true"
+    stress_measure = "true"
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+    strain_spacing = 2.0
+    laboratory = METAL_TENSION
+
+
+class ElasticPlasticLaw(_MetalLaw):
     """A law σ = H(εp), εp = ε - σ/E, given by its hardening curve H; the first parameter is E.
 
     A subclass defines `hardening` and `hardening_derivatives`; `columns` are its parameters after E, each [curves, 1].
     """
 
-    strain_measure = "true"
-    stress_measure = "true"
-    strain_spacing = 2.0
-    laboratory = METAL_TENSION
     solves = True
     rises = True
 
@@ -64,8 +71,6 @@ class ElasticPlasticLaw(Law):
         return beyond.copy()
 
     def stress(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.stress`."""
-
         def fill(strain: Array, columns: Array, out: Array) -> None:
             out[:] = self._solve(strain, columns)[0]
 
@@ -220,11 +225,8 @@ class Voce(ElasticPlasticLaw):
         Parameter("Q", "MPa", 5.0, 2000.0, "log", "stress gained until saturation"),
         Parameter("b", "-", 1.0, 300.0, "log", "rate of saturation with plastic strain"),
     )
-    max_strain = (0.005, 0.6)
-    max_strain_scale = "log"
 
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
-        """See `ElasticPlasticLaw.hardening`."""
         first_yield, gain, rate = columns
         # In place: laying out memory anew takes longer than the arithmetic.
         share = plastic_strain * -rate
@@ -235,7 +237,6 @@ class Voce(ElasticPlasticLaw):
         return np.subtract(first_yield, share, out=share), slope
 
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
-        """See `ElasticPlasticLaw.hardening_derivatives`."""
         _, gain, rate = columns
         share = np.expm1(-rate * plastic_strain)
         return np.ones_like(share), -share, gain * plastic_strain * (1.0 + share)
@@ -256,18 +257,14 @@ class Swift(ElasticPlasticLaw):
         Parameter("epsilon0", "-", 1e-4, 0.1, "log", "pre-strain ε0"),
         Parameter("n", "-", 0.02, 0.7, "linear", "hardening exponent"),
     )
-    max_strain = (0.005, 0.6)
-    max_strain_scale = "log"
 
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
-        """See `ElasticPlasticLaw.hardening`."""
         strength, pre_strain, exponent = columns
         strain = pre_strain + plastic_strain
         flow_stress = strength * np.exp(exponent * np.log(strain))
         return flow_stress, exponent * flow_stress / strain
 
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
-        """See `ElasticPlasticLaw.hardening_derivatives`."""
         strength, pre_strain, exponent = columns
         strain = pre_strain + plastic_strain
         logarithm = np.log(strain)
@@ -298,8 +295,6 @@ class HockettSherby(ElasticPlasticLaw):
     )
     # Above 1 the curve would begin flat and bend to both sides.
     meaningful = {"p": (0.01, 1.0)}
-    max_strain = (0.005, 0.6)
-    max_strain_scale = "log"
 
     def first_try(self, beyond: Array, modulus: Array, columns: Array) -> Array:
         """See `ElasticPlasticLaw.first_try`; H rises by at most Q N εpᵖ, and half of the strain is left to it."""
@@ -308,7 +303,6 @@ class HockettSherby(ElasticPlasticLaw):
         return np.minimum(half, (half * modulus / (gain * rate)) ** (1.0 / power))
 
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
-        """See `ElasticPlasticLaw.hardening`."""
         first_yield, gain, rate, power = columns
         risen = rate * plastic_strain**power
         left = gain * np.exp(-risen)
@@ -317,7 +311,6 @@ class HockettSherby(ElasticPlasticLaw):
         return first_yield - gain * np.expm1(-risen), np.where(left > 0.0, slope, 0.0)
 
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
-        """See `ElasticPlasticLaw.hardening_derivatives`."""
         _, gain, rate, power = columns
         raised = plastic_strain**power
         share = np.expm1(-rate * raised)
@@ -348,10 +341,8 @@ class SwiftVoce(ElasticPlasticLaw):
     )
     meaningful = {"alpha": (0.0, 1.0)}
     max_strain = (0.005, 0.4)
-    max_strain_scale = "log"
 
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
-        """See `ElasticPlasticLaw.hardening`."""
         strength, pre_strain, exponent, gain, rate, weight = columns
         strain = pre_strain + plastic_strain
         swift = np.minimum(strength * np.exp(exponent * np.log(strain)), _ENDLESS)
@@ -361,7 +352,6 @@ class SwiftVoce(ElasticPlasticLaw):
         return weight * swift + (1.0 - weight) * (first_yield - gain * share), slope
 
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
-        """See `ElasticPlasticLaw.hardening_derivatives`."""
         strength, _, _, gain, _, weight = columns
         both = _voce_columns(columns)
         at_yield = _SWIFT.hardening_derivatives(np.zeros_like(weight), columns[:3])
@@ -402,7 +392,7 @@ _TINY_STRAIN = 1e-250
 _TINY_STRESS = 1e-290
 
 
-class RambergOsgood(Law):
+class RambergOsgood(_MetalLaw, BlockLaw):
     """Strain as an elastic term and a power of the stress; no sharp yield."""
 
     name = "ramberg_osgood"
@@ -417,28 +407,28 @@ class RambergOsgood(Law):
         Parameter("sigma02", "MPa", 10.0, 2000.0, "log", "stress at 0.2 % plastic strain, σ02"),
         Parameter("n", "-", 2.0, 40.0, "log", "exponent; high is a sharp knee"),
     )
-    strain_measure = "true"
-    stress_measure = "true"
     # Maximum load, where the slope equals the stress, comes at a strain near 1/n.
     max_strain = (0.005, 0.3)
-    max_strain_scale = "log"
-    strain_spacing = 2.0
-    laboratory = METAL_TENSION
 
-    def stress(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.stress`."""
+    @staticmethod
+    def fill_stress(strain: Array, columns: Array, out: Array) -> None:
+        out[:] = _solve(strain, columns)
 
-        def fill(strain: Array, columns: Array, out: Array) -> None:
-            out[:] = _solve(strain, columns)
+    @staticmethod
+    def fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
+        """The total differential of the formula."""
+        modulus, offset_stress, exponent = columns
+        stress = np.maximum(_solve(strain, columns), _TINY_STRAIN)
+        power = np.log(stress / offset_stress)
+        plastic_strain = _OFFSET * np.exp(exponent * power)
+        compliance = 1.0 / modulus + exponent * plastic_strain / stress
+        out[:, :, 0] = stress / modulus**2 / compliance
+        out[:, :, 1] = exponent * plastic_strain / offset_stress / compliance
+        out[:, :, 2] = -plastic_strain * power / compliance
+        out[strain == 0.0] = 0.0
 
-        return in_blocks(fill, strain, parameters)
 
-    def derivatives(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.derivatives`; the total differential of the formula."""
-        return in_blocks(_derivatives, strain, parameters, (3,))
-
-
-class Ludwik(Law):
+class Ludwik(_MetalLaw, BlockLaw):
     """Yield at sigma0, then a power of the plastic strain: the flow stress of Johnson-Cook at one rate and temperature.
 
     The stress above yield and the strain above the yield strain form a Ramberg-Osgood curve.
@@ -454,44 +444,31 @@ class Ludwik(Law):
         Parameter("K", "MPa", 30.0, 3000.0, "log", "stress gained at a plastic strain of 1"),
         Parameter("n", "-", 0.1, 0.9, "linear", "hardening exponent"),
     )
-    strain_measure = "true"
-    stress_measure = "true"
-    max_strain = (0.005, 0.6)
-    max_strain_scale = "log"
-    strain_spacing = 2.0
-    laboratory = METAL_TENSION
 
-    def stress(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.stress`."""
+    @staticmethod
+    def fill_stress(strain: Array, columns: Array, out: Array) -> None:
+        modulus, first_yield, *_ = columns
+        beyond, above = _above_yield(strain, columns)
+        out[:] = np.where(beyond > 0.0, first_yield + above, modulus * strain)
 
-        def fill(strain: Array, columns: Array, out: Array) -> None:
-            modulus, first_yield, *_ = columns
-            beyond, above = _above_yield(strain, columns)
-            out[:] = np.where(beyond > 0.0, first_yield + above, modulus * strain)
-
-        return in_blocks(fill, strain, parameters)
-
-    def derivatives(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.derivatives`; the total differential of ε = σ/E + ((σ - σ0)/K)^(1/n)."""
-
-        def fill(strain: Array, columns: Array, out: Array) -> None:
-            modulus, first_yield, strength, exponent = columns
-            beyond, above = _above_yield(strain, columns)
-            above = np.maximum(above, _TINY_STRESS)
-            logarithm = np.log(above / strength) / exponent
-            plastic_strain = np.exp(logarithm)
-            slope = plastic_strain / (exponent * above)
-            share = 1.0 / (1.0 / modulus + slope)
-            elastic = beyond <= 0.0
-            out[:, :, 0] = np.where(elastic, strain, (first_yield + above) / modulus**2 * share)
-            out[:, :, 1] = np.where(elastic, 0.0, slope * share)
-            out[:, :, 2] = np.where(elastic, 0.0, slope * above / strength * share)
-            out[:, :, 3] = np.where(elastic, 0.0, plastic_strain * logarithm / exponent * share)
-
-        return in_blocks(fill, strain, parameters, (4,))
+    @staticmethod
+    def fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
+        """The total differential of ε = σ/E + ((σ - σ0)/K)^(1/n)."""
+        modulus, first_yield, strength, exponent = columns
+        beyond, above = _above_yield(strain, columns)
+        above = np.maximum(above, _TINY_STRESS)
+        logarithm = np.log(above / strength) / exponent
+        plastic_strain = np.exp(logarithm)
+        slope = plastic_strain / (exponent * above)
+        share = 1.0 / (1.0 / modulus + slope)
+        elastic = beyond <= 0.0
+        out[:, :, 0] = np.where(elastic, strain, (first_yield + above) / modulus**2 * share)
+        out[:, :, 1] = np.where(elastic, 0.0, slope * share)
+        out[:, :, 2] = np.where(elastic, 0.0, slope * above / strength * share)
+        out[:, :, 3] = np.where(elastic, 0.0, plastic_strain * logarithm / exponent * share)
 
 
-class Hollomon(Law):
+class Hollomon(_MetalLaw, BlockLaw):
     """A power of the whole strain, after an elastic line to where the two meet."""
 
     name = "hollomon"
@@ -503,35 +480,21 @@ class Hollomon(Law):
         Parameter("K", "MPa", 100.0, 2000.0, "log", "stress at a strain of 1"),
         Parameter("n", "-", 0.05, 0.55, "linear", "hardening exponent"),
     )
-    strain_measure = "true"
-    stress_measure = "true"
-    max_strain = (0.005, 0.6)
-    max_strain_scale = "log"
-    strain_spacing = 2.0
-    laboratory = METAL_TENSION
 
-    def stress(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.stress`."""
+    @staticmethod
+    def fill_stress(strain: Array, columns: Array, out: Array) -> None:
+        modulus, strength, exponent = columns
+        np.minimum(modulus * strain, strength * strain**exponent, out=out)
 
-        def fill(strain: Array, columns: Array, out: Array) -> None:
-            modulus, strength, exponent = columns
-            np.minimum(modulus * strain, strength * strain**exponent, out=out)
-
-        return in_blocks(fill, strain, parameters)
-
-    def derivatives(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.derivatives`."""
-
-        def fill(strain: Array, columns: Array, out: Array) -> None:
-            modulus, strength, exponent = columns
-            power = strain**exponent
-            elastic = modulus * strain <= strength * power
-            logarithm = np.log(np.maximum(strain, _TINY_STRAIN))
-            out[:, :, 0] = np.where(elastic, strain, 0.0)
-            out[:, :, 1] = np.where(elastic, 0.0, power)
-            out[:, :, 2] = np.where(elastic, 0.0, strength * power * logarithm)
-
-        return in_blocks(fill, strain, parameters, (3,))
+    @staticmethod
+    def fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
+        modulus, strength, exponent = columns
+        power = strain**exponent
+        elastic = modulus * strain <= strength * power
+        logarithm = np.log(np.maximum(strain, _TINY_STRAIN))
+        out[:, :, 0] = np.where(elastic, strain, 0.0)
+        out[:, :, 1] = np.where(elastic, 0.0, power)
+        out[:, :, 2] = np.where(elastic, 0.0, strength * power * logarithm)
 
 
 def _above_yield(strain: Array, columns: Array) -> tuple[Array, Array]:
@@ -581,27 +544,6 @@ def _solve(strain: Array, columns: Array) -> Array:
     return np.where(strain > 0.0, stress, 0.0)
 
 
-def _plastic_strain(stress: Array, columns: Array) -> Array:
-    """0.002 (σ/σ02)^n for σ > 0; same shape."""
-    _, offset_stress, exponent = columns
-    power = np.log(stress / offset_stress)
-    power *= exponent
-    np.exp(power, out=power)
-    power *= _OFFSET
-    return power
-
-
-def _derivatives(strain: Array, columns: Array, out: Array) -> None:
-    modulus, offset_stress, exponent = columns
-    stress = np.maximum(_solve(strain, columns), _TINY_STRAIN)
-    plastic_strain = _plastic_strain(stress, columns)
-    compliance = 1.0 / modulus + exponent * plastic_strain / stress
-    out[:, :, 0] = stress / modulus**2 / compliance
-    out[:, :, 1] = exponent * plastic_strain / offset_stress / compliance
-    out[:, :, 2] = -plastic_strain * np.log(stress / offset_stress) / compliance
-    out[strain == 0.0] = 0.0
-
-
 # --------------------------------------------------------------------------------------------------
 # Metals over strain rates and temperatures: Johnson and Cook's flow stress.
 
@@ -647,7 +589,6 @@ class JohnsonCook(HistoryLaw):
     tests = ("rate_and_temperature",) * 4
 
     def respond(self, history: History, parameters: Array) -> Array:
-        """See `Law.respond`."""
         strain, log_rate, share = self._settings(history, parameters)
         by_rate, by_temperature = _factors(parameters, log_rate, share)
 
@@ -711,7 +652,7 @@ def _scaled(parameters: Array, factor: Array) -> Array:
 _CRUSHING_STRAIN, _SHARE_LEFT = 0.0038, 0.85
 
 
-class Hognestad(Law):
+class Hognestad(BlockLaw):
     """A parabola to the strength, then a line down to 85 % of it at a strain of 0.38 %."""
 
     name = "hognestad"
@@ -731,33 +672,25 @@ class Hognestad(Law):
     max_strain = (0.002, _CRUSHING_STRAIN)
     noise_mpa = 0.5
 
-    def stress(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.stress`."""
+    @staticmethod
+    def fill_stress(strain: Array, columns: Array, out: Array) -> None:
+        strength, peak_strain = columns
+        to_peak = np.minimum(strain / peak_strain, 1.0)
+        np.multiply(to_peak, 2.0 - to_peak, out=out)
+        out -= (1.0 - _SHARE_LEFT) * _share_of_fall(strain, peak_strain)
+        out *= strength
 
-        def fill(strain: Array, columns: Array, out: Array) -> None:
-            strength, peak_strain = columns
-            to_peak = np.minimum(strain / peak_strain, 1.0)
-            np.multiply(to_peak, 2.0 - to_peak, out=out)
-            out -= (1.0 - _SHARE_LEFT) * _share_of_fall(strain, peak_strain)
-            out *= strength
-
-        return in_blocks(fill, strain, parameters)
-
-    def derivatives(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.derivatives`."""
-
-        def fill(strain: Array, columns: Array, out: Array) -> None:
-            strength, peak_strain = columns
-            to_peak = np.minimum(strain / peak_strain, 1.0)
-            fall = _share_of_fall(strain, peak_strain)
-            out[:, :, 0] = to_peak * (2.0 - to_peak) - (1.0 - _SHARE_LEFT) * fall
-            rising = -2.0 * (1.0 - to_peak) * to_peak / peak_strain
-            length = _CRUSHING_STRAIN - peak_strain
-            on_line = (fall > 0.0) & (fall < 1.0)
-            falling = np.where(on_line, (1.0 - _SHARE_LEFT) * (1.0 - fall) / length, 0.0)
-            out[:, :, 1] = strength * (rising + falling)
-
-        return in_blocks(fill, strain, parameters, (2,))
+    @staticmethod
+    def fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
+        strength, peak_strain = columns
+        to_peak = np.minimum(strain / peak_strain, 1.0)
+        fall = _share_of_fall(strain, peak_strain)
+        out[:, :, 0] = to_peak * (2.0 - to_peak) - (1.0 - _SHARE_LEFT) * fall
+        rising = -2.0 * (1.0 - to_peak) * to_peak / peak_strain
+        length = _CRUSHING_STRAIN - peak_strain
+        on_line = (fall > 0.0) & (fall < 1.0)
+        falling = np.where(on_line, (1.0 - _SHARE_LEFT) * (1.0 - fall) / length, 0.0)
+        out[:, :, 1] = strength * (rising + falling)
 
 
 def _share_of_fall(strain: Array, peak_strain: Array) -> Array:

@@ -1,5 +1,6 @@
 """Least squares and modes of posteriors, for many records at once. NumPy only."""
 
+import abc
 import dataclasses
 import itertools
 import math
@@ -77,6 +78,27 @@ def in_blocks(
             block = slice(first, min(first + rows, curves))
             fill(strain[block], parameters[block].T[:, :, None], out[block])
     return out
+
+
+class BlockLaw(Law):
+    """A law that fills blocks of stresses and of their derivatives; arguments as of the `fill` of `in_blocks`."""
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        return in_blocks(self.fill_stress, strain, parameters)
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        trailing = (len(self.parameters),)
+        return in_blocks(self.fill_derivatives, strain, parameters, trailing)
+
+    @staticmethod
+    @abc.abstractmethod
+    def fill_stress(strain: Array, columns: Array, out: Array) -> None:
+        """Writes the stress."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
+        """Writes the derivatives by all parameters."""
 
 
 class Specimens(Protocol):
@@ -175,15 +197,11 @@ def bisected(is_above: Callable[[Array], NDArray[np.bool_]], high: Array) -> Arr
 # Levenberg-Marquardt for many curves at once, inside the box 0-1 of the labels. NumPy only.
 #
 # K. Levenberg, Quart. Appl. Math. 2 (1944) 164-168; D. W. Marquardt, J. SIAM 11 (1963) 431-441. A label is damped by
-# the
-# size of what Gauss-Newton leaves out, the sum of r d²r/dlabel², which is at most |r| |d²r/dlabel²|: by |r|
-# |dr/dlabel|,
-# since a model that bends within its range has second derivatives as large as its first ones (|r| alone: J. Fan, Y.
-# Yuan,
-# Computing 74 (2005) 23-39). In the long, bent valleys of laws that remember searches go on where damping by the
-# diagonal
-# of the normal equations ends them early. A factor follows the gain (H. B. Nielsen, Damping parameter in Marquardt's
-# method, IMM-REP-1999-05, DTU).
+# the size of what Gauss-Newton leaves out, the sum of r d²r/dlabel², which is at most |r| |d²r/dlabel²|: by |r|
+# |dr/dlabel|, since a model that bends within its range has second derivatives as large as its first ones (|r| alone:
+# J. Fan, Y. Yuan, Computing 74 (2005) 23-39). In the long, bent valleys of laws that remember searches go on where
+# damping by the diagonal of the normal equations ends them early. A factor follows the gain (H. B. Nielsen, Damping
+# parameter in Marquardt's method, IMM-REP-1999-05, DTU).
 #
 # A search that goes on for long is in such a valley, whose bend ends each straight step: geodesic acceleration follows
 # it (M. K. Transtrum, J. P. Sethna, Improvements to the Levenberg-Marquardt algorithm for nonlinear least-squares
@@ -555,7 +573,6 @@ class LogitResiduals(Residuals):
         return np.concatenate([residuals, _prior(_WIDTH * (labels - 0.5))[0]], axis=1)
 
     def normal_equations(self, labels: Array, values: Array | None = None) -> tuple[Array, Array]:
-        """See `Residuals`."""
         values = self.values(labels) if values is None else values
         if len(labels) > _TOGETHER:
             parts = [slice(i, i + _TOGETHER) for i in range(0, len(labels), _TOGETHER)]

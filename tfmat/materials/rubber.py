@@ -94,7 +94,6 @@ class RubberLaw(HistoryLaw):
         """d stress / d parameter, one array [curves, points] a parameter; arguments as of `nominal_stress`."""
 
     def respond(self, history: History, parameters: Array) -> Array:
-        """See `Law.respond`."""
         strain, kinematics = self._driven(history)
 
         def fill(strain: Array, columns: Array, out: Array) -> None:
@@ -182,14 +181,12 @@ class _LinearRubberLaw(RubberLaw):
         """The functions, each [curves, points], in the order of the parameters."""
 
     def nominal_stress(self, stretch: Array, columns: Array, kinematics: Kinematics) -> Array:
-        """See `RubberLaw.nominal_stress`."""
         functions = self.basis(stretch, kinematics)
         return np.asarray(sum(c * one for c, one in zip(columns, functions, strict=True)))
 
     def nominal_derivatives(
         self, stretch: Array, columns: Array, kinematics: Kinematics
     ) -> tuple[Array, ...]:
-        """See `RubberLaw.nominal_derivatives`."""
         return self.basis(stretch, kinematics)
 
 
@@ -219,11 +216,9 @@ class NeoHooke(_LinearRubberLaw):
     parameters = (Parameter("mu", "MPa", 0.02, 3.0, "log", "initial shear modulus μ"),)
 
     def basis(self, stretch: Array, kinematics: Kinematics) -> tuple[Array, ...]:
-        """See `_LinearRubberLaw.basis`."""
         return (_difference(stretch, kinematics),)
 
     def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
-        """See `RubberLaw.energy_terms`."""
         return ((2.0, 2.0 * parameters[0], 0.0),)
 
 
@@ -247,7 +242,6 @@ class MooneyRivlin(_LinearRubberLaw):
     )
 
     def basis(self, stretch: Array, kinematics: Kinematics) -> tuple[Array, ...]:
-        """See `_LinearRubberLaw.basis`."""
         first = 2.0 * _difference(stretch, kinematics)
         return first, first * stretch ** (-2.0 * kinematics.exponent - 2.0)
 
@@ -277,14 +271,12 @@ class Yeoh(_LinearRubberLaw):
     )
 
     def basis(self, stretch: Array, kinematics: Kinematics) -> tuple[Array, ...]:
-        """See `_LinearRubberLaw.basis`."""
         first = 2.0 * _difference(stretch, kinematics)
         invariant = _first_invariant(stretch, kinematics)
         second = 2.0 * first * invariant
         return first, second, 1.5 * second * invariant
 
     def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
-        """See `RubberLaw.energy_terms`."""
         energy = np.polynomial.Polynomial([0.0, *parameters])
         invariant = np.square(stretches).sum(axis=0) - 3.0
         return ((2.0, 4.0 * energy.deriv()(invariant), 4.0 * energy.deriv(2)(invariant)),)
@@ -316,7 +308,6 @@ class ArrudaBoyce(RubberLaw):
     )
 
     def nominal_stress(self, stretch: Array, columns: Array, kinematics: Kinematics) -> Array:
-        """See `RubberLaw.nominal_stress`."""
         modulus, locking = columns
         share = (_first_invariant(stretch, kinematics) + 3.0) / locking**2
         series = np.polynomial.polynomial.polyval(share, _LANGEVIN)
@@ -325,7 +316,6 @@ class ArrudaBoyce(RubberLaw):
     def nominal_derivatives(
         self, stretch: Array, columns: Array, kinematics: Kinematics
     ) -> tuple[Array, ...]:
-        """See `RubberLaw.nominal_derivatives`."""
         modulus, locking = columns
         share = (_first_invariant(stretch, kinematics) + 3.0) / locking**2
         first = 2.0 * _difference(stretch, kinematics)
@@ -334,7 +324,6 @@ class ArrudaBoyce(RubberLaw):
         return first * series, -2.0 * first * modulus * slope * share / locking
 
     def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
-        """See `RubberLaw.energy_terms`."""
         modulus, locking = parameters
         series = np.polynomial.Polynomial(_LANGEVIN)
         share = np.square(stretches).sum(axis=0) / locking**2
@@ -374,7 +363,6 @@ class _OgdenLaw(RubberLaw):
     def nominal_derivatives(
         self, stretch: Array, columns: Array, kinematics: Kinematics
     ) -> tuple[Array, ...]:
-        """See `RubberLaw.nominal_derivatives`."""
         log_stretch = np.log(stretch)
         found = []
         for modulus, power in zip(columns[::2], columns[1::2], strict=True):
@@ -386,7 +374,6 @@ class _OgdenLaw(RubberLaw):
         return tuple(found)
 
     def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
-        """See `RubberLaw.energy_terms`."""
         terms = zip(parameters[::2], parameters[1::2], strict=True)
         return [(float(power), 2.0 * float(modulus), 0.0) for modulus, power in terms]
 
@@ -505,7 +492,6 @@ class Prony(HistoryLaw):
     tests = ("relaxation",)
 
     def respond(self, history: History, parameters: Array) -> Array:
-        """See `Law.respond`."""
         kind = _UnderStrain if history.stress is None else _UnderStress
         return in_steps(kind, self._timed(history), parameters)
 

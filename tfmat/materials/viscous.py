@@ -343,13 +343,11 @@ class Histories:
         self._states: _States | None = None
 
     def rows(self, chosen: Any) -> "Histories":
-        """See `Solver.rows`."""
         found = Histories(self._history.rows(chosen), self._chosen, self._all_columns)
         found._states = None if self._states is None else self._states.rows(chosen)
         return found
 
     def expand(self, parameters: Array) -> tuple[Array, Array]:
-        """See `Solver.expand`."""
         count = len(parameters)
         block = rows_in_block(self._history.driven.shape[1])
         answers, states = [], []
@@ -654,7 +652,6 @@ class Perzyna(HistoryLaw):
     _columns_of: ClassVar[tuple[int, ...]] = (0, 1, 2, 3, 4, 5)
 
     def respond(self, history: History, parameters: Array) -> Array:
-        """See `Law.respond`."""
         return self._stepped(history, parameters, False)
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
@@ -662,7 +659,6 @@ class Perzyna(HistoryLaw):
         return self._stepped(history, parameters, True)
 
     def solver(self, history: History) -> Histories:
-        """See `Law.solver`."""
         self._told(history)
         return Histories(history, self._columns_of, len(_NAMES))
 

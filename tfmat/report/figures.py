@@ -160,9 +160,16 @@ class Picture:
         return inline_svg(self.figure, self.name, self.description)
 
 
-def picture(name: str, description: str, draw: Callable[..., None], **data: Any) -> Picture:
-    """A panel that `draw` draws from this data."""
-    return Picture(name, description, functools.partial(draw, **data))
+def picture(
+    name: str,
+    description: str,
+    draw: Callable[..., None],
+    size: tuple[float, float] = (4.3, 3.3),
+    /,
+    **data: Any,
+) -> Picture:
+    """A panel of this size, inches, that `draw` draws from this data."""
+    return Picture(name, description, functools.partial(draw, **data), *size)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -795,19 +802,10 @@ def uniformity(posterior: PosteriorScores | None) -> list[list[Picture]]:
             {"all parameters": posterior.tarp},
         ),
     )
+    shared: dict[str, Any] = {"band": posterior.band, "curves": posterior.num_curves}
     return [
         [
-            Picture(
-                f"posterior-{name}",
-                label,
-                functools.partial(
-                    draw_uniformity,
-                    found=found,
-                    label=label,
-                    band=posterior.band,
-                    curves=posterior.num_curves,
-                ),
-            )
+            picture(f"posterior-{name}", label, draw_uniformity, found=found, label=label, **shared)
             for name, label, found in parts
         ]
     ]
@@ -976,25 +974,24 @@ def pictures(
     rows = [row for row in rows if row.value is not None]
     if len(rows) < _FEWEST:
         return {}
-    parallel = functools.partial(
-        draw_parallel, rows=rows, names=names, objective=objective, direction=direction
-    )
-    course = functools.partial(draw_course, rows=rows, objective=objective, direction=direction)
-    width = max(7.0, 1.35 * len(names) + 2.35)
+    shared: dict[str, Any] = {"rows": rows, "objective": objective}
+    ways = {**shared, "direction": direction}
+    size = max(7.0, 1.35 * len(names) + 2.35), 4.4
+    title = "parallel coordinates of all trials"
     return {
-        "parallel": Picture("parallel", "parallel coordinates of all trials", parallel, width, 4.4),
-        "course": Picture("course", f"{objective} of each trial", course, 7.0, 3.4),
+        "parallel": picture("parallel", title, draw_parallel, size, names=names, **ways),
+        "course": picture("course", f"{objective} of each trial", draw_course, (7.0, 3.4), **ways),
         "slices": [
-            Picture(
+            picture(
                 f"slice-{i}",
                 f"{objective} over {name}",
-                functools.partial(
-                    draw_slice, rows=rows, name=name, scale=names[name], objective=objective
-                ),
-                3.1,
-                2.5,
+                draw_slice,
+                (3.1, 2.5),
+                name=name,
+                scale=scale,
+                **shared,
             )
-            for i, name in enumerate(names)
+            for i, (name, scale) in enumerate(names.items())
         ],
     }
 

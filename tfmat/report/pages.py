@@ -492,10 +492,8 @@ def kinds_of_curves(bins: Mapping[str, Sequence[Bin]]) -> Rows:
         row = []
         for j, (quantity, entries) in enumerate(bins.items()):
             text = f"mean squared error of {name} over {BIN_TITLES[quantity]}"
-            draw = functools.partial(
-                draw_bins, bins=entries, quantity=quantity, name=name, legend=j == 0
-            )
-            row.append(Picture(f"kind-{i}-{j}", text, draw, *size))
+            shown: dict[str, Any] = {"bins": entries, "quantity": quantity, "legend": j == 0}
+            row.append(picture(f"kind-{i}-{j}", text, draw_bins, size, name=name, **shown))
         rows.append(row)
     if len(bins) == 1:
         return [
@@ -716,18 +714,9 @@ def write_training_report(workdir: str | os.PathLike) -> pathlib.Path:
     figures = _figures(run)
     page = training_page(run, figures)
     folder = make_folder(run.workdir / "figures")
-    save_all: dict[str, Callable[[pathlib.Path], bool]] = {
-        name: functools.partial(_save_grid, rows) for name, rows in figures.items()
-    }
-    save_all["example"] = functools.partial(_save_example, run)
-    save_all["example_posterior"] = functools.partial(_save_corner, run)
-    for name, save in save_all.items():
+    for name in (*figures, "example", "example_posterior"):
         path = folder / f"{name}.png"
-        try:
-            saved = save(path)
-        except SENSELESS:  # the page says so in its place
-            saved = False
-        if not saved:
+        if not _is_saved(run, figures, name, path):
             path.unlink(missing_ok=True)  # an earlier one would belong to other numbers
     path = run.workdir / "report.html"
     with atomic_write(path, "w") as file:
@@ -740,23 +729,20 @@ def _figures(run: RunFiles) -> Figures:
     return {name: functools.cache(functools.partial(make, run)) for name, make in FIGURES.items()}
 
 
-def _save_grid(make: Callable[[], Rows], path: pathlib.Path) -> bool:
-    rows = make()
-    if rows:
-        save_grid(rows, path)
-    return bool(rows)
-
-
-def _save_example(run: RunFiles, path: pathlib.Path) -> bool:
-    if run.example_picture:
-        save_figure(answer_figure(run.example_picture), path)
-    return bool(run.example_picture)
-
-
-def _save_corner(run: RunFiles, path: pathlib.Path) -> bool:
-    if run.example_posterior:
-        save_figure(run.example_posterior.figure, path)
-    return run.example_posterior is not None
+def _is_saved(run: RunFiles, figures: Figures, name: str, path: pathlib.Path) -> bool:
+    """Saves a picture; False where the run has none of this name, or one that makes no sense, which the page says."""
+    try:
+        if name == "example" and run.example_picture:
+            save_figure(answer_figure(run.example_picture), path)
+        elif name == "example_posterior" and run.example_posterior:
+            save_figure(run.example_posterior.figure, path)
+        elif name in figures and (rows := figures[name]()):
+            save_grid(rows, path)
+        else:
+            return False
+    except SENSELESS:
+        return False
+    return True
 
 
 def training_page(run: RunFiles, figures: Figures | None = None) -> str:
@@ -793,23 +779,20 @@ def _page(run: RunFiles, figures: Figures) -> str:
 
 def _panels(run: RunFiles) -> list["_ExampleCurve | Picture"]:
     """The example's pictures: of its curve, or of its tests, a panel each."""
-    picture = run.example_picture
-    if not isinstance(picture, TestsPicture):
-        return [_ExampleCurve(picture)] if picture else []
+    example = run.example_picture
+    if not isinstance(example, TestsPicture):
+        return [_ExampleCurve(example)] if example else []
+    labels = {"strain_label": example.strain_label, "stress_label": example.stress_label}
     return [
-        Picture(
+        picture(
             f"example-{i}",
             f"measured and re-simulated answer to {group[0].title}",
-            functools.partial(
-                draw_tests,
-                tests=group,
-                strain_label=picture.strain_label,
-                stress_label=picture.stress_label,
-            ),
-            4.3,
-            3.6,
+            draw_tests,
+            (4.3, 3.6),
+            tests=group,
+            **labels,
         )
-        for i, group in enumerate(groups_of_tests(picture.tests))
+        for i, group in enumerate(groups_of_tests(example.tests))
     ]
 
 

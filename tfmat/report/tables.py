@@ -71,7 +71,12 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     """One row a parameter: mean squared error of the scaled label, mean absolute error, R²."""
     law = f"law {evaluation.law}, " if evaluation.law else ""
     rows = [
-        [name, f"{score.mse:.3e}", _mean_absolute_error(score), _r2(score.r2)]
+        [
+            name,
+            f"{score.mse:.3e}",
+            _mean_absolute_error(score),
+            "–" if score.r2 is None else f"{score.r2:.5f}",
+        ]
         for name, score in evaluation.parameters.items()
     ]
     return text_table(
@@ -252,10 +257,6 @@ def _curve_errors(evaluation: Evaluation) -> str | None:
     return text
 
 
-def _r2(r2: float | None) -> str:
-    return "–" if r2 is None else f"{r2:.5f}"
-
-
 def next_test_table(curve: str, found: NextTest) -> Table:
     """One row a test that could come next, those that tell most first: how it narrows each prediction.
 
@@ -292,7 +293,7 @@ def next_test_table(curve: str, found: NextTest) -> Table:
             ]
         )
     now = "; ".join(
-        f"{one.name} {_ratio_interval(one.ci95)} {format_unit(one.unit)}".rstrip()
+        f"{one.name} {' … '.join(format_value(end, 3) for end in one.ci95)} {format_unit(one.unit)}".rstrip()
         for one in predictions
     )
     caption = (
@@ -303,10 +304,6 @@ def next_test_table(curve: str, found: NextTest) -> Table:
     return text_table(
         title, headings, rows, caption=caption, left=(0, len(headings) - 3, len(headings) - 2)
     )
-
-
-def _ratio_interval(ends: Sequence[float]) -> str:
-    return " … ".join(format_value(end, 3) for end in ends)
 
 
 def _ratio(entry: Narrowing) -> str:
@@ -712,7 +709,10 @@ _MOST_ROWS = 40
 
 def tuning_tables(summary: SearchSummary, rows: Sequence[TrialRow]) -> list[Table]:
     """The search in a few lines, its workers, and its trials, the best first."""
-    return [_overview(summary), *_workers(summary), *_trials(summary, rows)]
+    overview = Table(title=f"search {summary.name}", title_justify="left", show_header=False)
+    for what, text in overview_lines(summary):
+        overview.add_row(what, Text(text))
+    return [overview, *_workers(summary), *_trials(summary, rows)]
 
 
 def overview_lines(summary: SearchSummary) -> list[tuple[str, str]]:
@@ -720,10 +720,11 @@ def overview_lines(summary: SearchSummary) -> list[tuple[str, str]]:
     counts = {state: count for state, count in summary.counts.items() if count}
     of = "" if summary.max_trials is None else f" of {summary.max_trials}"
     total = sum(counts.values())
+    mean = f", mean of {summary.seeds} seeds" if summary.seeds > 1 else ""
     lines = [
         (
             "algorithm",
-            f"{summary.algorithm}, each trial {summary.train_for}{_seeds(summary)}",
+            f"{summary.algorithm}, each trial {summary.train_for}{mean}",
         ),
         ("trials", f"{total}{of}: " + ", ".join(f"{n} {state}" for state, n in counts.items())),
     ]
@@ -755,17 +756,6 @@ def best_first(rows: Sequence[TrialRow], direction: str) -> list[TrialRow]:
 def busy(worker: SearchWorker) -> str:
     """Share of its life that a worker spent in trials."""
     return f"{100 * worker.busy_seconds / max(worker.alive_seconds, 1e-9):.0f} %"
-
-
-def _seeds(summary: SearchSummary) -> str:
-    return f", mean of {summary.seeds} seeds" if summary.seeds > 1 else ""
-
-
-def _overview(summary: SearchSummary) -> Table:
-    table = Table(title=f"search {summary.name}", title_justify="left", show_header=False)
-    for what, text in overview_lines(summary):
-        table.add_row(what, Text(text))
-    return table
 
 
 def _workers(summary: SearchSummary) -> list[Table]:

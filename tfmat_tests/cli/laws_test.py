@@ -14,7 +14,6 @@ from tfmat.cli.data import laws
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.materials import LAWS, History, find_law
-from tfmat.materials.registry import MONOTONIC_LAWS
 
 _GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "adding_a_law.md"
 
@@ -54,12 +53,9 @@ def test_one_law_in_detail_is_tried_out(capsys):
 @pytest.mark.parametrize(
     "name",
     # Perzyna's takes as long as all others; norton stands for rates.
-    [
-        pytest.param(name, marks=pytest.mark.large) if name == "perzyna" else name
-        for name in sorted(set(LAWS) - set(MONOTONIC_LAWS))
-    ],
+    [pytest.param(name, marks=pytest.mark.large) if name == "perzyna" else name for name in LAWS],
 )
-def test_laws_that_remember_are_tried_out_over_their_tests(capsys, name):
+def test_every_law_passes_when_it_is_tried_out_over_its_tests(capsys, name):
     status, text = _run(capsys, name)
     assert status == 0
     assert text.count("passed") == 3 * len(set(LAWS[name].tests))

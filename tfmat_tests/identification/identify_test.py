@@ -1,16 +1,17 @@
 """From a measured curve to an answer."""
 
-import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 import scipy.optimize
 
 from tfmat.errors import InputError
+from tfmat.files import read_json, write_json
 from tfmat.identification.answer import identify
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import find_network, law_alone, needs_network, read_sidecar
+from tfmat.identification.networks import find_network, law_alone, read_sidecar, source_of
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve, write_example_curve
 from tfmat.records.record import CurveTarget, MeasuredRecord
@@ -156,20 +157,23 @@ def test_a_law_without_a_network_is_answered_by_least_squares_alone(tmp_path):
     ("asked", "needed"),
     [
         ({}, False),
-        ({"samples": True}, False),
-        ({"named": True}, True),
+        ({"samples": True}, True),
+        ({"workdir": find_network(None, "voce")}, True),
         ({"details": True}, True),
         ({"least_squares": False}, True),
     ],
 )
 def test_a_network_is_loaded_where_it_has_a_part_in_what_is_told(asked, needed):
-    """The network for voce has no posterior of its own, so that samples start from least squares."""
-    sidecar = read_sidecar(find_network(None, "voce"))
-    assert needs_network(dataclasses.replace(sidecar, uncertainty="none"), **asked) is needed
-    assert needs_network(dataclasses.replace(sidecar, law=None), **asked)
-    assert not needs_network(law_alone("voce"), **asked)
-    with_posterior = dataclasses.replace(sidecar, uncertainty="flow")
-    assert needs_network(with_posterior, **asked) is (needed or "samples" in asked)
+    assert (source_of("voce", **asked)[1] is not None) is needed
+    assert "workdir" in asked or source_of("ludwik", **asked)[1] is None
+
+
+def test_a_network_of_no_known_law_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(find_network(None, "voce"), "runs/quickstart")
+    file = tmp_path / "runs" / "quickstart" / "model.json"
+    write_json(file, {**read_json(file), "curves": None})
+    assert source_of(None)[1] is not None
 
 
 def test_a_loaded_network_changes_nothing_of_least_squares(trained_run, identifier):

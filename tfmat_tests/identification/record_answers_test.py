@@ -330,7 +330,7 @@ def test_a_machine_that_gives_way_counts_in_every_kind_of_test(kind, tmp_path):
 
 
 def test_a_wrong_zero_of_the_load_counts_in_creep():
-    """Two stresses tell n by n = ln(rate₂ / rate₁) / ln(σ₂ / σ₁): an error of 0.5 % of either moves n by 0.5 % n / ln."""
+    """Two stresses tell n by n = ln(rate₂ / rate₁) / ln(σ₂ / σ₁): an error of 0.5 % of one moves n by 0.5 % n / ln."""
     law, true = find_law("norton"), np.array([[200e3, 6000.0, 5.0]])
     held = np.concatenate([np.linspace(0, 10, 21), 10 + np.geomspace(1.0, 36e3, 40)])
     random, tests = np.random.default_rng(0), []

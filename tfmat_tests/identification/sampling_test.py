@@ -86,21 +86,27 @@ def brute_force(likelihood, num_labels=2, nodes=60):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "nodes", "close"),
     [
-        {},
-        {"strength_cut_off": False, "max_strain": (0.008, 0.012)},
-        {"noise_relative": 0.05, "noise_mpa": 0.5},
-        {"law": "tanh_shear", "noise_mpa": 3.0},
+        ({}, 60, 0.01),
+        ({"strength_cut_off": False, "max_strain": (0.008, 0.012)}, 60, 0.01),
+        ({"noise_relative": 0.05, "noise_mpa": 0.5}, 60, 0.01),
+        ({"law": "tanh_shear", "noise_mpa": 3.0}, 60, 0.01),
+        ({"fixed": {"G0": 4000.0}}, 1000, 2e-3),
+        # A cut that tells more than the stress.
+        ({"noise_mpa": 20.0, "strength_mpa": (60.0, 61.0)}, 120, 0.15),
     ],
 )
-def test_quadrature_equals_brute_force(settings):
+def test_quadrature_equals_brute_force(settings, nodes, close):
+    """Also from a start that is a little off, of two labels."""
     curves, fitted, _ = simulated_each(4, **settings)
     for likelihood, mode in zip(curves, fitted, strict=True):
-        mean, variance = brute_force(likelihood)
-        found = posterior_moments(likelihood, mode)
-        np.testing.assert_allclose(found.variance, variance, rtol=0.01)
-        assert (np.abs(found.mean - mean) < 0.01 * np.sqrt(variance)).all()
+        mean, variance = brute_force(likelihood, len(mode), nodes)
+        off = np.clip(mode + np.array([0.02, -0.1]), 0, 1) if close == 0.01 else mode
+        for start in (mode, off):
+            found = posterior_moments(likelihood, start)
+            np.testing.assert_allclose(found.variance, variance, rtol=close)
+            assert (np.abs(found.mean - mean) < min(close, 0.1) * np.sqrt(variance)).all()
 
 
 def test_quadrature_has_converged():
@@ -116,25 +122,6 @@ def test_quadrature_has_converged():
     )
     np.testing.assert_allclose(coarse, fine, rtol=0.02)
     np.testing.assert_allclose(coarse.mean(axis=0), fine.mean(axis=0), rtol=0.001)
-
-
-def test_a_bad_start_does_not_matter():
-    curves, fitted, _ = simulated_each(8)
-    for likelihood, mode in zip(curves, fitted, strict=True):
-        near, far = (
-            posterior_moments(likelihood, start)
-            for start in (mode, np.clip(mode + np.array([0.02, -0.1]), 0, 1))
-        )
-        np.testing.assert_allclose(near.variance, far.variance, rtol=0.02)
-
-
-def test_one_label():
-    curves, fitted, _ = simulated_each(6, fixed={"G0": 4000.0})
-    for likelihood, mode in zip(curves, fitted, strict=True):
-        mean, variance = brute_force(likelihood, 1, 1000)
-        found = posterior_moments(likelihood, mode)
-        np.testing.assert_allclose(found.variance, variance, rtol=2e-3)
-        assert abs(found.mean - mean) < 2e-3 * np.sqrt(variance)
 
 
 def test_sampling_agrees_with_quadrature_within_its_stated_error():
@@ -238,15 +225,6 @@ def test_the_answer_to_a_curve_does_not_depend_on_the_others(monkeypatch):
     for i in (0, 5):
         (alone,) = sampled(many, fitted, chosen=[i])
         np.testing.assert_allclose(alone.variance, together[i].variance, rtol=1e-6)
-
-
-def test_a_cut_that_tells_more_than_the_stress_is_integrated_too():
-    curves, fitted, _ = simulated_each(3, noise_mpa=20.0, strength_mpa=(60.0, 61.0))
-    for likelihood, mode in zip(curves, fitted, strict=True):
-        mean, variance = brute_force(likelihood, nodes=120)
-        found = posterior_moments(likelihood, mode)
-        np.testing.assert_allclose(found.variance, variance, rtol=0.15)
-        assert (np.abs(found.mean - mean) < 0.1 * np.sqrt(variance)).all()
 
 
 def test_what_is_impossible_everywhere_leaves_the_prior():

@@ -7,7 +7,7 @@ import pytest
 import scipy.integrate
 
 from tfmat.errors import InputError
-from tfmat.materials import History, HistoryLaw, find_law
+from tfmat.materials import History, find_law
 from tfmat.records.programmes import find_programmes
 
 # --------------------------------------------------------------------------------------------------
@@ -109,19 +109,6 @@ def test_measured_steel_has_the_known_objective(real_curves, test, objective):
     square, way = (stress - measured) ** 2, np.abs(np.diff(strain))
     found = (way * (square[1:] + square[:-1]) / 2).sum() / way.sum()
     assert found == pytest.approx(objective, abs=0.001)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_sensitivities_are_the_derivatives(name):
-    """Central differences, whose error is that of rounding: a millionth of what the parameter does at most."""
-    law, history, parameters = drawn(name, 40)
-    exact = law.sensitivities(history, parameters) * parameters[:, None, :]
-    differences = HistoryLaw.sensitivities(law, history, parameters) * parameters[:, None, :]
-    assert exact.shape == (40, 100, len(law.parameters))
-    # At a point that one side's step finds elastic and the other's plastic there is no derivative.
-    close = np.abs(exact - differences) < 1e-5
-    assert close.mean() > 0.999
-    np.testing.assert_allclose(exact, differences, atol=0.05)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -240,19 +227,6 @@ def test_unloading_shows_damage_and_permanent_strain():
     np.testing.assert_allclose(stress, [effective, effective - 5.0, 0.0, -effective], atol=1e-9)
     beyond = law.stress(np.append(strain, -0.1)[None], parameters)[0, -1]
     assert abs(beyond) < 5000.0 * (1 - damage) * (plastic + 0.1)
-
-
-@pytest.mark.parametrize("name", OF_PLIES)
-def test_sensitivities_are_the_derivatives_ply_shear(name):
-    law, random = find_law(name), np.random.default_rng(2)
-    history = find_programmes(law.tests)[0].draw(random, 60, 100)
-    parameters = law.from_labels(random.random((60, len(law.parameters))))
-    exact = law.sensitivities(history, parameters) * parameters[:, None, :]
-    differences = HistoryLaw.sensitivities(law, history, parameters) * parameters[:, None, :]
-    # At yield, and where damage begins and ends, there is no derivative.
-    close = np.abs(exact - differences) < 1e-6
-    assert close.mean() > 0.999
-    np.testing.assert_allclose(exact, differences, atol=0.05)
 
 
 @pytest.mark.parametrize("name", OF_PLIES)

@@ -12,8 +12,8 @@ from tfmat.errors import InputError
 from tfmat.materials import LAWS, History, HistoryLaw, Law, Parameter, find_law, law_class
 from tfmat.materials.cyclic import HahnTsai
 from tfmat.materials.law import check_law
-from tfmat.materials.metals import ElasticPlasticLaw, Voce
-from tfmat.materials.registry import MONOTONIC_LAWS, check_definition
+from tfmat.materials.metals import HockettSherby, Voce
+from tfmat.materials.registry import check_definition
 
 # --------------------------------------------------------------------------------------------------
 # Labels and the user's ranges: what every law inherits.
@@ -37,14 +37,6 @@ def test_labels_and_parameters_are_inverse(name):
     assert parameters.shape == (50, len(law.parameters))
     assert np.all(parameters[:, 0] == 5000.0)
     np.testing.assert_allclose(law.to_labels(parameters), labels, atol=1e-13)
-
-
-def test_metals_hold_steel_and_aluminium():
-    for name in ("ramberg_osgood", "voce", "swift"):
-        modulus = find_law(name).parameters[0]
-        assert modulus.name == "E"
-        assert modulus.low <= 68e3 < 212e3 <= modulus.high
-        assert find_law(name).strain_spacing == 2
 
 
 def test_wrong_ranges_are_refused_by_name():
@@ -147,16 +139,6 @@ def test_a_law_for_monotonic_loading_answers_a_history(law):
     )
 
 
-@pytest.mark.parametrize("law", [HahnTsai(), Voce()])
-def test_a_law_without_derivatives_has_differences(law):
-    parameters = law.from_labels(np.full((2, len(law.identified)), 0.5))
-    strain = np.linspace(0, 0.02, 11)[None]
-    exact = law.derivatives(strain, parameters)
-    scale = np.abs(exact).max(axis=(0, 1))
-    found = Law.derivatives(law, strain, parameters)
-    np.testing.assert_allclose(found / scale, exact / scale, atol=1e-6)
-
-
 def test_rows_of_a_history_keep_what_all_curves_share():
     history = History(strain=np.arange(12.0).reshape(4, 3), temperature=np.array([[20.0]]))
     chosen = history.rows(np.array([2, 0]))
@@ -190,13 +172,6 @@ def test_a_law_that_remembers_must_name_its_tests():
 # The trial that `tfmat laws NAME` makes: it passes our laws and finds planted mistakes.
 
 
-@pytest.mark.parametrize("name", MONOTONIC_LAWS)
-def test_shipped_laws_pass(name):
-    findings = check_law(find_law(name))
-    assert [finding.check for finding in findings] == ["stress", "independence", "derivatives"]
-    assert all(finding.passed for finding in findings), findings
-
-
 def _failure(**methods):
     law = type("Wrong", (LAWS["tanh_shear"],), methods)()
     finding = check_law(law)[-1]
@@ -223,58 +198,23 @@ def test_derivatives_that_are_not_finite_name_the_place():
     assert re.search(r"d stress / d S is not finite at strain 0\.\d+ with G0=[\d.]+, S=", detail)
 
 
-class _HockettSherby(ElasticPlasticLaw):
-    """Hockett and Sherby, J. Mech. Phys. Solids 23 (1975) 87-98; its slope is infinite at zero plastic strain."""
-
-    name = title = formula = source = "hockett_sherby"
-    parameters = (
-        Parameter("E", "MPa", 35e3, 220e3, "log"),
-        Parameter("sigma0", "MPa", 10.0, 500.0, "log"),
-        Parameter("sigma_s", "MPa", 550.0, 3000.0, "log"),
-        Parameter("N", "-", 0.5, 50.0, "log"),
-        Parameter("n", "-", 0.3, 1.0),
-    )
-    max_strain = (0.005, 0.6)
-
-    def hardening(self, plastic_strain, columns):
-        first_yield, saturation, rate, exponent = columns
-        left = (saturation - first_yield) * np.exp(-rate * plastic_strain**exponent)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = left * exponent * rate * plastic_strain ** (exponent - 1)
-        return saturation - left, slope
-
-    def hardening_derivatives(self, plastic_strain, columns):
-        first_yield, saturation, rate, exponent = columns
-        power = plastic_strain**exponent
-        decay = np.exp(-rate * power)
-        left = (saturation - first_yield) * decay
-        log = np.log(np.maximum(plastic_strain, 1e-250))
-        return decay, 1 - decay, left * power, left * rate * power * log
-
-
 def test_hardening_with_an_infinite_slope_at_zero():
-    law = _HockettSherby()
-    assert all(finding.passed for finding in check_law(law)), check_law(law)
-    strain, values = np.linspace(0.001, 0.1, 9), (35e3, 10.0, 3000.0, 50.0, 0.3)
-    modulus, first_yield, saturation, rate, exponent = values
-    (stress,) = law.stress(strain[None], np.array([values]))
+    values = modulus, first_yield, gain, rate, exponent = 35e3, 10.0, 2990.0, 50.0, 0.3
+    strain = np.linspace(0.001, 0.1, 9)
+    (stress,) = find_law("hockett_sherby").stress(strain[None], np.array([values]))
     plastic = strain - stress / modulus
     # The root is well-conditioned in the plastic strain, which the equation gives of the stress.
-    expected = (np.log((saturation - first_yield) / (saturation - stress)) / rate) ** (1 / exponent)
+    left = 1.0 - (stress - first_yield) / gain
+    expected = (-np.log(left) / rate) ** (1 / exponent)
     np.testing.assert_allclose(plastic, expected, rtol=1e-6, atol=1e-14)
 
 
 def test_hardening_that_falls_within_the_ranges_is_refused():
-    ranges = {"sigma0": (10.0, 1000.0), "sigma_s": (20.0, 3000.0)}
-    parameters = tuple(
-        Parameter(p.name, p.unit, *ranges.get(p.name, (p.low, p.high)), p.scale)
-        for p in _HockettSherby.parameters
-    )
-    finding = check_law(type("Falls", (_HockettSherby,), {"parameters": parameters})())[-1]
+    gain = Parameter("Q", "MPa", -980.0, 1000.0)
+    parameters = tuple(gain if p.name == "Q" else p for p in HockettSherby.parameters)
+    finding = check_law(type("Falls", (HockettSherby,), {"parameters": parameters})())[-1]
     assert not finding.passed
-    assert re.match(
-        r"falls at strain 0\.\d+ with E=35000, sigma0=1000, sigma_s=20, ", finding.detail
-    )
+    assert re.match(r"falls at strain 0\.\d+ with E=35000, sigma0=10, Q=-980, ", finding.detail)
 
 
 def test_stress_that_is_not_finite_names_the_parameters():
@@ -298,31 +238,8 @@ def test_wrong_shape_and_exceptions_are_findings():
     assert "line" in finding.detail
 
 
-@pytest.mark.parametrize("mode", ["uniaxial", "equibiaxial", "planar"])
-def test_a_law_is_tried_over_given_histories(mode):
-    def draw(curves, points):
-        return History(mode, strain=np.linspace(0.0, 1.0, points)[None])
-
-    findings = check_law(find_law("ogden"), draw)
-    assert [finding.check for finding in findings] == ["stress", "independence", "derivatives"]
-    assert all(finding.passed for finding in findings), findings
-
-
 # --------------------------------------------------------------------------------------------------
 # The ranges of laws hold the materials that people have.
-
-
-def test_304l_lies_inside_the_ranges():
-    """Fits to the true stress of eight tension tests of 304L (sandialabs/matcal, ASTM E8), ends of what they gave."""
-    fitted = {
-        "voce": {"sigma0": (262, 277), "Q": (1159, 1561), "b": (1.15, 1.8)},
-        "swift": {"K": (1359, 1379), "epsilon0": (0.053, 0.081), "n": (0.57, 0.66)},
-    }
-    for name, parameters in fitted.items():
-        by_name = {parameter.name: parameter for parameter in find_law(name).parameters}
-        for parameter, (low, high) in parameters.items():
-            assert by_name[parameter].low < low < high < by_name[parameter].high
-        assert find_law(name).max_strain[1] > 0.52
 
 
 @pytest.mark.parametrize(
@@ -407,22 +324,34 @@ def _error(spec):
     return str(caught.value)
 
 
-def test_registered_names_find_their_class():
-    for name, law in LAWS.items():
-        assert law_class(name) is law
-        assert isinstance(find_law(name), law)
-
-
-def test_unknown_name_gets_the_nearest():
-    assert "did you mean 'hahn_tsai'" in _error("hahn_tasi")
-    assert "did you mean 'voce'" in _error("Voce")
-
-
 def test_ranges_and_fixed_values_reach_the_law():
     law = find_law("voce", ranges={"Q": (100, 800)}, fixed={"E": 193e3})
     assert [parameter.name for parameter in law.identified] == ["sigma0", "Q", "b"]
     assert law.parameters[2].high == 800
     assert np.all(law.from_labels(np.full((2, 3), 0.5))[:, 0] == 193e3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "expected"),
+    [
+        ("hahn_tasi", "", "did you mean 'hahn_tsai'"),
+        ("Voce", "", "did you mean 'voce'"),
+        ("none.py:Linear", "", "none.py: No such file"),
+        ("my_law.py:Liner", _GOOD, "did you mean 'Linear'"),
+        ("my_law.py:Linear", "x = 1", "defines no subclass"),
+        ("my_law.py", _GOOD, "--law=my_law.py:Linear"),
+        ("my_law.py:Linear", "class Linear:\n    pass", "not a subclass"),
+        ("my_law.py:Linear", "Linear = 3", "not a subclass"),
+        ("my_law.py:Linear", "\n\nx = nothing", "'nothing' is not defined (line 3)"),
+        ("my_law.py:Linear", "x = = 3", "SyntaxError"),
+        ("my_law.py:Linear", "raise SystemExit(3)", "SystemExit"),
+        ("my_law.py:Linear", "import no_such_module_at_all", "ModuleNotFoundError"),
+    ],
+)
+def test_what_is_no_law_is_refused_with_what_to_write(tmp_path, monkeypatch, spec, code, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_law.py").write_text(code, "utf-8")
+    assert expected in _error(spec)
 
 
 def test_user_law_is_loaded_and_works(tmp_path):
@@ -446,35 +375,6 @@ def test_user_law_relative_to_the_current_folder(tmp_path, monkeypatch):
     _spec(tmp_path, _GOOD)
     monkeypatch.chdir(tmp_path)
     assert find_law("my_law.py:Linear").name == "linear"
-
-
-def test_missing_file(tmp_path):
-    message = _error(f"{tmp_path}/none.py:Linear")
-    assert "none.py" in message
-    assert "No such file" in message
-
-
-def test_missing_class_gets_the_nearest(tmp_path):
-    assert "did you mean 'Linear'" in _error(_spec(tmp_path, _GOOD, "Liner"))
-    assert "defines no subclass" in _error(_spec(tmp_path, "x = 1\n"))
-
-
-def test_file_without_class_says_what_to_write(tmp_path):
-    spec = _spec(tmp_path, _GOOD).removesuffix(":Linear")
-    assert f"--law={spec}:Linear" in _error(spec)
-
-
-def test_not_a_law(tmp_path):
-    assert "not a subclass" in _error(_spec(tmp_path, "class Linear:\n    pass\n"))
-    assert "not a subclass" in _error(_spec(tmp_path, "Linear = 3\n"))
-
-
-def test_exception_on_import_names_error_and_line(tmp_path):
-    message = _error(_spec(tmp_path, "import numpy\n\nx = nothing\n"))
-    assert "NameError: name 'nothing' is not defined (line 3)" in message
-    assert "SyntaxError" in _error(_spec(tmp_path, "x = = 3\n"))
-    assert "SystemExit" in _error(_spec(tmp_path, "raise SystemExit(3)\n"))
-    assert "ModuleNotFoundError" in _error(_spec(tmp_path, "import no_such_module_at_all\n"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tfmat.identification.results import Bin, Coverage, CoverageCurve, ErrorScor
 from tfmat.report.figures import new_figure, save_grid
 from tfmat.report.pages import calibration, kinds_of_curves, losses, predicted_against_true
 from tfmat.report.run_files import MetricsLine, ParameterAnswers
-from tfmat_tests.report.reference import BIN
+from tfmat_tests.report.run_folder import BIN
 
 pytestmark = pytest.mark.pictures
 

@@ -9,7 +9,6 @@ import numpy as np
 from tfmat.files import write_json
 from tfmat.identification.results import Evaluation
 from tfmat.report.run_files import write_evaluation
-from tfmat_tests.report.reference import REFERENCE
 
 CURVES = 400
 PARAMETERS = [
@@ -44,6 +43,36 @@ SESSION = {
 }  # fmt: skip
 
 
+# The entry `reference` of evaluation.json.
+SCORES = {
+    "bayes_risk": 4e-5,
+    "bayes_risk_error": 1e-6,
+    "network_mse": 1e-4,
+    "least_squares_mse": 5e-5,
+    "eta": 2.5,
+    "eta_error": 0.1,
+    "least_squares_eta": 1.25,
+    "least_squares_eta_error": None,
+}
+BIN = {"low": 0.01, "high": 0.02, "num_curves": 60, "parameters": {"G0": SCORES}}
+REFERENCE: dict[str, Any] = {
+    "num_curves": 60,
+    "method": "quadrature",
+    "fewest_effective_samples": None,
+    "least_squares_curves_per_second": 25000.0,
+    "parameters": {
+        "G0": SCORES
+        | {
+            "cramer_rao": 4e-5,
+            "posterior_calibration": 1.0,
+            "interval_coverage": 0.95,
+            "unidentifiable_share": 0.02,
+        }
+    },
+    "bins": {"max_strain": [BIN, BIN], "noise_to_signal": [BIN], "num_points": [BIN]},
+}
+
+
 def metrics(losses: tuple[float, ...] = (1e-2, 3e-3, 1.4e-3, 1.3e-3)) -> list[dict[str, Any]]:
     """One line an epoch; the validation loss is a little above the training loss."""
     return [
@@ -57,22 +86,8 @@ def metrics(losses: tuple[float, ...] = (1e-2, 3e-3, 1.4e-3, 1.3e-3)) -> list[di
 
 def evaluation(**changes: Any) -> dict[str, Any]:
     """Content of evaluation.json: good answers, without a yardstick."""
-    score = {
-        "unit": "MPa",
-        "mse": 1e-4,
-        "mae": 45.67,
-        "mae_percent": 0.9,
-        "mae_decades": None,
-        "r2": 0.999,
-    }
-    other = {
-        "unit": "MPa^-3",
-        "mse": 1e-3,
-        "mae": 1e-9,
-        "mae_percent": None,
-        "mae_decades": 0.04,
-        "r2": 0.98,
-    }
+    score = {"unit": "MPa", "mse": 1e-4, "mae": 45.67, "mae_percent": 0.9, "r2": 0.999}
+    other = {"unit": "MPa^-3", "mse": 1e-3, "mae": 1e-9, "mae_decades": 0.04, "r2": 0.98}
     return {
         "format": 1,
         "law": "hahn_tsai",
