@@ -26,7 +26,7 @@ from tfmat.scaling.study import (
 )
 from tfmat.tuning.definition import read_state, write_state
 from tfmat.tuning.results import summarize, trial_rows, write_best
-from tfmat.tuning.trials import WorkerName
+from tfmat.tuning.trials import take_name
 from tfmat_tests.json_damage import damaged_texts
 from tfmat_tests.report import run_folder
 from tfmat_tests.scaling.synthetic import Truth, study
@@ -61,7 +61,7 @@ def check_all(
 
 def test_a_search(tmp_path):
     write_state(tmp_path, make_state(6))
-    WorkerName(tmp_path, "0", lease=60.0)
+    take_name(tmp_path, "0", lease=60.0)
 
     def read() -> None:
         state = read_state(tmp_path)

@@ -72,7 +72,7 @@ def refuse_without_effect(solver: Solver) -> None:
     description = solver.description
     if description.derive is None or description.parse is not None:
         return
-    middle = np.array([parameter.from_unit_interval(0.5) for parameter in description.drawn])
+    middle = description.middle
     texts = solver.deck(middle).texts
     for i, parameter in enumerate(description.drawn):
         moved = middle.copy()
@@ -165,10 +165,9 @@ def try_once(description: Description, folder: pathlib.Path, share: Share | None
     """Runs the simulation in the middle of its ranges, unless that was done; InputError with the log where it fails."""
     solver = Solver(description)
     refuse_without_effect(solver)
-    middle = np.array([parameter.from_unit_interval(0.5) for parameter in description.drawn])
     store = Store(folder, description)
     with store.held_for_first(share) as (place, just_made):
-        deck = solver.deck(middle)
+        deck = solver.deck(description.middle)
         outcome = store.find(deck)
         if outcome is None or (outcome.failure and not just_made):
             outcome = _interruptible(solver.run(deck, place))

@@ -25,6 +25,10 @@ from tfmat.records.laboratory import Laboratory
 
 
 DESCRIPTION, FUNCTIONS = "simulator.toml", "simulator.py"
+# Lists in the file, for who writes something else.
+_EXAMPLES = {
+    "command": ["ccx", "bar"], "version": ["ccx", "-v"], "templates": ["bar.inp"], "files": ["bar.inp"],
+}  # fmt: skip
 # Names that a template may use beside the parameters: the number of the run's processors.
 RESERVED = ("threads",)
 
@@ -132,6 +136,11 @@ class Description(_AsTold, frozen=True, kw_only=True):
         """Everything that is drawn for a run, in the order of its numbers."""
         return self.parameters + self.nuisances
 
+    @property
+    def middle(self) -> Array:
+        """The middle of the ranges on their scales, [drawn]."""
+        return np.array([parameter.from_unit_interval(0.5) for parameter in self.drawn])
+
 
 def read_description(folder: str | pathlib.Path) -> Description:
     """Reads and checks `simulator.toml` and `simulator.py` of a folder; runs nothing but what the latter defines.
@@ -191,15 +200,8 @@ def _complaint(error: msgspec.ValidationError, told: Mapping[str, Any]) -> str:
         return f"{section}{missing[1]} is missing; docs/finite_elements.md says what it is"
     if (unknown := re.search(r"unknown field `(\w+)`", what)) is not None:
         return f"{section}there is no key {unknown[1]}{nearest(unknown[1], kind.__struct_fields__)}"
-    if key in ("command", "version", "templates", "files"):
-        example = (
-            ("ccx", "bar")
-            if key == "command"
-            else ("ccx", "-v")
-            if key == "version"
-            else ("bar.inp",)
-        )
-        return f"{section}{what}; write a list, {json.dumps(example)}"
+    if key in _EXAMPLES:
+        return f"{section}{what}; write a list, {json.dumps(_EXAMPLES[key])}"
     return f"{section}{what}"
 
 

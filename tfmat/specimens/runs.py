@@ -18,6 +18,7 @@ from typing import Any
 
 import jinja2
 import jinja2.meta
+import msgspec
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
@@ -186,11 +187,7 @@ class Solver:
         Raises:
           InputError: `derive` failed, or a template does.
         """
-        description = self.description
-        values = {
-            parameter.name: float(value)
-            for parameter, value in zip(description.drawn, drawn, strict=True)
-        } | dict(description.constants)
+        description, values = self.description, self._values(drawn)
         names = {**values, **self._derived(values), "threads": description.threads}
         texts = {}
         for name, template in self._templates.items():
@@ -223,6 +220,10 @@ class Solver:
             return Outcome(clock() - started, failure=failure, log=_end_of(place / LOG))
         finally:
             shutil.rmtree(place, ignore_errors=True)
+
+    def _values(self, drawn: Array) -> dict[str, float]:
+        names = [parameter.name for parameter in self.description.drawn]
+        return dict(zip(names, map(float, drawn), strict=True)) | self.description.constants
 
     def _write(self, deck: Deck, place: pathlib.Path) -> None:
         for name, text in deck.texts.items():
@@ -273,10 +274,7 @@ class Solver:
     def _check_names(self) -> None:
         """An unknown or an unused name is refused before anything runs."""
         description = self.description
-        middle = {
-            parameter.name: float(parameter.from_unit_interval(0.5))
-            for parameter in description.drawn
-        } | dict(description.constants)
+        middle = self._values(description.middle)
         derived = self._derived(middle)
         known = {*middle, *derived, "threads"}
         used: set[str] = set()
@@ -322,14 +320,12 @@ class Solver:
         if description.parse:
             content = (description.folder / FUNCTIONS).read_bytes()
             files[FUNCTIONS] = hashlib.sha256(content).hexdigest()
-        curve = description.curve
-        reading = {name: getattr(curve, name) for name in curve.__struct_fields__}
         return {
             "command": description.command,
             "files": files,
-            "environment": dict(description.environment),
+            "environment": description.environment,
             "version": self._version(),
-            "curve": reading,
+            "curve": msgspec.structs.asdict(description.curve),
             "threads": description.threads,
         }
 

@@ -184,8 +184,9 @@ class Claims:
 
     def _next(self, state: SearchState) -> TrialRecord | None:
         """The trial that this worker takes now, claimed; None where there is none."""
-        self._fail_the_deadly(state)
-        record = None if state.ended else self._orphan(state) or self._new_trial(state)
+        record = None if state.ended else self._orphan(state)
+        if record is None and not state.ended:
+            record = self._new_trial(state)
         if record is not None:
             self._take(record)
         return record
@@ -199,14 +200,20 @@ class Claims:
         write_text(folder / "heartbeat", record.claim)
 
     def _orphan(self, state: SearchState) -> TrialRecord | None:
-        """A trial that was given back, or whose worker is dead."""
+        """A trial that was given back, or whose worker is dead; those that cost too many workers' lives fail."""
         for record in state.with_state(WAITING, RUNNING):
-            if record.state == WAITING:
+            if record.state == RUNNING and not self._is_orphan(record):
+                continue
+            if record.lost < MOST_LOST:
+                if record.state == RUNNING:
+                    record.lost += 1
+                    _close(record, WAITING, f"worker {record.worker} was lost")
                 return record
-            if self._is_orphan(record):
-                record.lost += 1
-                _close(record, WAITING, f"worker {record.worker} was lost")
-                return record
+            reason = f"its worker was lost {record.lost} times; perhaps it needs more memory than there is"
+            _close(record, FAILED, reason)
+            self._tell(state, record, Outcome(FAILED, None, reason))
+            if state.ended:
+                break
         return None
 
     def _is_orphan(self, record: TrialRecord) -> bool:
@@ -214,16 +221,6 @@ class Claims:
             return True  # this worker's name is its own: who had it before is dead
         beat = heartbeat_path(self.workdir, record)
         return seconds_since(beat, clock=self.workdir / "lock") > self._lease
-
-    def _fail_the_deadly(self, state: SearchState) -> None:
-        for record in state.with_state(RUNNING, WAITING):
-            orphan = record.state == WAITING or self._is_orphan(record)
-            if record.lost >= MOST_LOST and orphan:
-                reason = f"its worker was lost {record.lost} times; perhaps it needs more memory than there is"
-                if record.state == RUNNING:
-                    _close(record, FAILED, reason)
-                record.state, record.reason = FAILED, reason
-                self._tell(state, record, Outcome(FAILED, None, reason))
 
     def _new_trial(self, state: SearchState) -> TrialRecord | None:
         """The oracle's suggestion; None where it has to wait, or the search is at its end (then that is noted)."""
@@ -309,8 +306,8 @@ def _close(record: TrialRecord, state: str, reason: str) -> None:
         record.intervals[-1] = (*record.intervals[-1][:2], time.time())
 
 
-class WorkerName:
-    """Holds a name, in the folder workers/ of the search, for this process: a name has one living worker.
+def take_name(workdir: pathlib.Path, name: str, lease: float) -> pathlib.Path:
+    """Takes a name for this process; returns its file in workers/, whose time says that it lives.
 
     Args:
       lease: seconds without a sign of life after which a worker on another machine counts as dead.
@@ -318,33 +315,28 @@ class WorkerName:
     Raises:
       InputError: a worker of this name lives.
     """
+    path = make_folder(workdir / "workers") / f"{name}.json"
+    sessions: list[tuple[float, float]] = []
+    if path.exists():
+        _wait_for_former(path, read_worker(path).owner, name, lease)
+        sessions = read_worker(path).sessions
+    sessions.append((time.time(), time.time()))
+    write_json(path, WorkerFile(this_process(), sessions))
+    return path
 
-    def __init__(self, workdir: pathlib.Path, name: str, lease: float):
-        self._path = make_folder(workdir / "workers") / f"{name}.json"
-        sessions: list[tuple[float, float]] = []
-        if self._path.exists():
-            self._wait_for_former(read_worker(self._path).owner, name, lease)
-            sessions = read_worker(self._path).sessions
-        sessions.append((time.time(), time.time()))
-        write_json(self._path, WorkerFile(this_process(), sessions))
 
-    def _wait_for_former(self, owner: Owner, name: str, lease: float) -> None:
-        """A job that was requeued starts on another machine before the lease of its former self is over."""
-        deadline = time.monotonic() + 1.5 * lease
-        while not is_dead(owner):
-            alone = not is_here(owner)
-            if alone and seconds_since(self._path, self._path.parent) > lease:
-                return
-            if is_here(owner) or time.monotonic() > deadline:
-                raise InputError(
-                    f"worker {name} of this search runs already, process {owner['pid']} on {owner['host']}; "
-                    "look at it with tfmat tune --status, or use another --workdir"
-                )
-            time.sleep(min(1.0, lease / 10))
-
-    def beat(self) -> None:
-        """Says that this worker lives."""
-        os.utime(self._path)
+def _wait_for_former(path: pathlib.Path, owner: Owner, name: str, lease: float) -> None:
+    """A job that was requeued starts on another machine before the lease of its former self is over."""
+    deadline = time.monotonic() + 1.5 * lease
+    while not is_dead(owner):
+        if not is_here(owner) and seconds_since(path, path.parent) > lease:
+            return
+        if is_here(owner) or time.monotonic() > deadline:
+            raise InputError(
+                f"worker {name} of this search runs already, process {owner['pid']} on {owner['host']}; "
+                "look at it with tfmat tune --status, or use another --workdir"
+            )
+        time.sleep(min(1.0, lease / 10))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -731,7 +723,7 @@ class Worker:
         """
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._note)
-        self._alive = WorkerName(self._workdir, self._name, self._lease)
+        self._file = take_name(self._workdir, self._name, self._lease)
         self._claims = Claims(self._workdir, self._name, self._lease)
         self._unrecorded: list[str] = []
         record = self._claims.claim()
@@ -788,7 +780,7 @@ class Worker:
 
     def _still_mine(self, record: TrialRecord) -> bool:
         self._record_ends()
-        self._alive.beat()
+        os.utime(self._file)
         return self._claims.still_mine(record)
 
     def _wait(self) -> None:
@@ -798,7 +790,7 @@ class Worker:
         while not self._stop and time.monotonic() < until and path.stat().st_mtime_ns == seen:
             time.sleep(look)
             look = min(1.5 * look, _LONGEST_LOOK)
-        self._alive.beat()
+        os.utime(self._file)
 
 
 def _log(line: str) -> None:

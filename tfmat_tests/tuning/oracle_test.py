@@ -21,8 +21,10 @@ from tfmat.tuning.definition import (
     SearchState,
     TrialRecord,
     load_search,
+    read_state,
 )
 from tfmat.tuning.oracle import EXHAUSTED, IDLE, Oracle, hyperparameters
+from tfmat.tuning.trials import MOST_LOST, Claims
 from tfmat_tests.tuning.synthetic_trial import known_function
 
 SPACE = pathlib.Path(__file__).with_name("space.py")
@@ -174,6 +176,19 @@ def test_keras_tuner_reloads_a_search(tmp_path):
     assert {name: t.hyperparameters.values for name, t in theirs.trials.items()} == values
     following = theirs.create_trial("tuner0")
     assert following.trial_id == "5" and following.status == "RUNNING"
+
+
+def test_a_trial_that_costs_its_workers_lives_has_failed(tmp_path):
+    claims = Claims(tmp_path, "0")
+    claims.open(*load_search(SPACE), Options())
+    for _ in range(MOST_LOST):
+        record = claims.claim()
+        assert record.trial_id == "0000"
+        claims.release(record, "killed", lost=True)
+    assert claims.claim().trial_id == "0001"
+    state = read_state(tmp_path)
+    assert state.trials["0000"].state == FAILED and state.end_order == ["0000"]
+    assert f"its worker was lost {MOST_LOST} times" in state.trials["0000"].reason
 
 
 def test_an_exhausted_space_and_a_rung_that_waits():
