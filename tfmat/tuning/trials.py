@@ -13,9 +13,9 @@ import statistics
 import subprocess
 import sys
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Sequence
+from multiprocessing.context import ForkProcess
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -811,11 +811,11 @@ _MOST_DEATHS = 6
 
 @dataclasses.dataclass
 class _Child:
-    """One worker's process."""
+    """One worker, and its process while it runs."""
 
     name: str
     cores: set[int]
-    pid: int = 0
+    process: ForkProcess | None = None
     deaths: int = 0
     start_at: float = 0.0
     done: bool = False
@@ -881,26 +881,16 @@ class Supervisor:
 
     def _start_due(self) -> None:
         for child in self._children:
-            if not child.pid and not child.done and time.monotonic() >= child.start_at:
-                child.pid = self._fork(child)
-
-    def _fork(self, child: _Child) -> int:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _become_worker(self._workdir, child.name, child.cores, self._lease, parent)
-        return pid
+            if not child.process and not child.done and time.monotonic() >= child.start_at:
+                told = self._workdir, child.name, child.cores, self._lease, os.getpid()
+                child.process = ForkProcess(target=_work, args=told)
+                child.process.start()
 
     def _reap(self) -> None:
         for child in self._children:
-            if not child.pid:
-                continue
-            pid, status = os.waitpid(child.pid, os.WNOHANG)
-            if pid:
-                child.pid = 0
-                self._ended_with(child, os.waitstatus_to_exitcode(status))
+            if child.process and (status := child.process.exitcode) is not None:
+                child.process = None
+                self._ended_with(child, status)
 
     def _ended_with(self, child: _Child, status: int) -> None:
         log = self._workdir / "workers" / f"{child.name}.log"
@@ -930,20 +920,19 @@ class Supervisor:
 
     def _stop_all(self) -> None:
         """Every worker has its trial saved, gives it back, and ends."""
-        while any(child.pid for child in self._children):
+        while any(child.process for child in self._children):
             for child in self._children:
-                if child.pid:  # again and again: one that just starts has not heard the first
-                    os.kill(child.pid, signal.SIGTERM)
+                if child.process:  # again and again: one that just starts has not heard the first
+                    child.process.terminate()
             time.sleep(_LOOK_AT_WORKERS)
             self._reap()
 
     def _kill_all(self) -> None:
         """Kills what still runs when this ends by an error or a second Ctrl-C; trials get SIGTERM from the kernel."""
         for child in self._children:
-            if child.pid:
-                with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                    os.kill(child.pid, signal.SIGKILL)
-                    os.waitpid(child.pid, 0)
+            if child.process:
+                child.process.kill()
+                child.process.join()
 
 
 def share_cores(cores: list[int], num_workers: int) -> list[set[int]]:
@@ -966,32 +955,20 @@ def _load_once() -> None:
         import tfmat.tuning.oracle  # noqa: F401
 
 
-def _become_worker(
-    workdir: pathlib.Path, name: str, cores: set[int], lease: float, parent: int
-) -> None:
-    """Makes the fork a worker; never returns."""
-    status = 1
+def _work(workdir: pathlib.Path, name: str, cores: set[int], lease: float, parent: int) -> None:
+    """What a worker's process does."""
+    os.setsid()  # Ctrl-C is for the supervisor
+    with open(workdir / "workers" / f"{name}.log", "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    if not end_with_parent(parent):
+        sys.exit(Interrupted.exit_status)
+    os.sched_setaffinity(0, cores)
     try:
-        os.setsid()  # Ctrl-C is for the supervisor
-        log = os.open(
-            workdir / "workers" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666
-        )
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        if not end_with_parent(parent):
-            os._exit(Interrupted.exit_status)
-        os.sched_setaffinity(0, cores)
         Worker(workdir, name, lease).run()
-        status = 0
     except TfmatError as error:
         print(f"tfmat: {printable(error)}", file=sys.stderr)
-        status = error.exit_status
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stderr.flush()
-        os._exit(status)
+        sys.exit(error.exit_status)
 
 
 def _last_complaint(log: pathlib.Path) -> str:
