@@ -740,13 +740,13 @@ class StepModel:
 
     compute: Fit
     deviation: float
-    own: float
-    own_error: float
     inside: Network
     between: Network | None
     ranks_per_node: int
     outside: Link | None
     gradient_bytes: int
+    own: float = 0.0
+    own_error: float = 0.0
     times: float = 1.0
 
     def alone(self, batch: float) -> float:
@@ -796,16 +796,15 @@ class StepModel:
 
 
 def with_own_cost(model: StepModel, points: Sequence[PointSummary]) -> StepModel:
-    """The model with c, the median of what points with several workers took beyond it, and its standard error."""
-    bare = dataclasses.replace(model, own=0.0, own_error=0.0)
+    """A model without c with c: the median of what points with several workers took beyond it; and its error."""
+    if not points:
+        return model
     beyond = np.array(
         [
-            each.step_seconds.value - bare.seconds(each.point.workers, each.point.batch_a_worker)
+            each.step_seconds.value - model.seconds(each.point.workers, each.point.batch_a_worker)
             for each in points
         ]
     )
-    if not len(beyond):
-        return bare
     middle = float(np.median(beyond))
     spread = 1.4826 * float(np.median(np.abs(beyond - middle))) / np.sqrt(len(beyond))
     return dataclasses.replace(model, own=max(middle, 0.0), own_error=spread)
@@ -1451,8 +1450,6 @@ def _fit(
     model = StepModel(
         compute=compute,
         deviation=relative_deviation([*baselines, *points], compute),
-        own=0.0,
-        own_error=0.0,
         inside=networks[0],
         between=networks[1],
         ranks_per_node=assumptions.ranks_per_node or most,
