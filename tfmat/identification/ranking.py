@@ -159,7 +159,7 @@ def kind_of_curve(raw: RawCurve, cleaning: CleaningOptions | None = None) -> Kin
     """The kind of test that a curve is as it was read, by the names of its columns and by its points.
 
     Raises:
-      InputError: its strain is held, and several materials relax.
+      InputError: its strain is held, and several materials relax; or its stress is, and several tests tell creep.
     """
     known = np.isfinite(raw.strain + raw.stress_mpa)
     strain, stress = raw.strain[known], raw.stress_mpa[known]
@@ -175,6 +175,11 @@ def kind_of_curve(raw: RawCurve, cleaning: CleaningOptions | None = None) -> Kin
         raise InputError(
             f"{raw.name} holds its strain while the stress falls: a relaxation test. Say the test and the law, "
             f"--law={RELAXATION.laws[0]} relaxation=FILE for a polymer, --law={CREEP.laws[0]} for a metal"
+        )
+    if raw.time is not None and _creeps(raw.time[known], strain, stress):
+        raise InputError(
+            f"{raw.name} holds its stress while the strain grows: a creep test. Say the test and the law, "
+            f"--law={CREEP.laws[0]} creep=FILE, with all tests of the material"
         )
     if is_rubber(raw) and not shear:
         return RUBBER
@@ -207,6 +212,14 @@ def _is_held(time: np.ndarray, strain: np.ndarray, stress: np.ndarray) -> bool:
         and stress[first:].max() <= _ABOVE * stress[: first + 1].max()
     )
     return bool(stays and share > _MOST and falls)
+
+
+def _creeps(time: np.ndarray, strain: np.ndarray, stress: np.ndarray) -> bool:
+    """Whether a stress [points] is held for most of the time while the strain grows."""
+    held = stress >= _HELD * stress.max()
+    first = int(held.argmax())
+    share = (time[-1] - time[first]) / (time[-1] - time[0]) if time[-1] > time[0] else 0.0
+    return bool(held[first:].all() and share > _MOST and strain[-1] * _FALLEN > strain[first])
 
 
 # --------------------------------------------------------------------------------------------------

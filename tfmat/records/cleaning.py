@@ -103,6 +103,12 @@ _LOAD_MOVES = 0.01
 # _BROKEN: share of the largest load; below it a specimen is broken and its strain of no interest.
 _BROKEN = 0.3
 
+# _JUMP: steps of its neighbours; a strain that jumps moves by more in one.
+_JUMP = 4.0
+# _CLEAR_JUMP: standard errors by which the load stays behind such a jump.
+_CLEAR_JUMP = 4.0
+# _FEW_JUMPS: of a record; more are the material's.
+_FEW_JUMPS = 2
 # _FEWEST_CAPPED: rows; a load that stays the same for fewer may do so by its rounding.
 _FEWEST_CAPPED = 8
 # _SAME_LOAD: share of the largest load; loads that differ by less are the same.
@@ -433,6 +439,37 @@ def _held_within(e: Array, s: Array, share: float, total: int) -> StrainEnd | No
         measured,
         f"the extensometer is at its limit or was held: the strain stays at {final:.4g} and the load does not",
     )
+
+
+def jump_of_strain(strain: Array, stress_mpa: Array) -> tuple[float, float] | None:
+    """Where a strain jumps ahead and how far, while the load goes on as if it had not; None where it does not.
+
+    Behind missing rows the load is where the strain says. An extensometer that slips, or a channel that changes from it
+    to the crosshead, leaves the load behind.
+
+    Args:
+      strain: [points], -, in the order of measurement; stress_mpa: [points], MPa.
+    """
+    steps, noise = np.diff(strain), noise_of(stress_mpa)
+    found = []
+    for i in np.flatnonzero(
+        steps > max(_JUMP * float(np.median(steps)), _WILD_TIMES * noise_of(strain))
+    ):
+        sides = slice(max(i + 1 - _WINDOW, 0), i + 1), slice(i + 1, i + 1 + _WINDOW)
+        if min(len(strain[side]) for side in sides) < _WINDOW:
+            continue
+        usual = max(float(np.median(np.diff(strain[side]))) for side in sides)
+        if not 0.0 < _JUMP * usual < steps[i]:
+            continue
+        lines = [np.polyfit(strain[side] - strain[i], stress_mpa[side], 1) for side in sides]
+        slope = min(float(line[0]) for line in lines)
+        moved = float(lines[1][0] * steps[i] + lines[1][1] - lines[0][1])
+        behind = slope * float(steps[i]) - moved
+        error = noise * math.sqrt(8.0 / _WINDOW)
+        if slope > 0.0 and behind > max(_CLEAR_JUMP * error, 0.5 * slope * float(steps[i])):
+            found.append((float(strain[i]), float(steps[i]) - usual))
+    # A material that deforms in bursts does so all the time.
+    return found[0] if 0 < len(found) <= _FEW_JUMPS else None
 
 
 def start_of_capped_load(strain: Array, load: Array) -> int | None:
@@ -1104,7 +1141,7 @@ def clean(
     tension = not (shear or (target.law is not None and target.law.compression))
     raw, compressed = _turned(raw) if tension else (raw, False)
     tension = tension and not compressed
-    raw = _from_rest(raw)
+    raw = _in_order(_from_rest(raw))
     beyond: Array = np.empty(0)
     unmeasured: Caveat | None = None
     capped: Caveat | None = None
@@ -1114,6 +1151,7 @@ def clean(
         raw, beyond, capped = _below_the_cap(raw, beyond)
     curve = MeasuredTest.of(raw)
     if target.strain_measure is not None:
+        _warn_of_a_jump(curve)
         curve.strain_error = StrainError.of_rounding(raw.strain)
     curve.warnings.extend(caveat for caveat in (unmeasured, capped) if caveat is not None)
     if not tension and len(curve.strain):
@@ -1248,6 +1286,19 @@ def _below_the_cap(raw: RawCurve, beyond: Array) -> tuple[RawCurve, Array, Cavea
     return before, np.array([cap]), caveat
 
 
+def _warn_of_a_jump(curve: MeasuredTest) -> None:
+    found = jump_of_strain(np.abs(curve.strain), np.abs(curve.stress_mpa))
+    if found is not None:
+        curve.warnings.append(
+            Caveat(
+                "strain jumps",
+                f"the strain jumps by {found[1]:.2g} at {found[0]:.3g}, and the load goes on as if it had not: an "
+                "extensometer that slipped, or a change to another one or to the crosshead",
+                "the strains behind are shifted; put them right, or leave them out with --window",
+            )
+        )
+
+
 def _load_rises_beyond(curve: MeasuredTest, beyond: Array, measures: tuple[str, str]) -> bool:
     """Whether the maximum load may lie in the rows without a strain, so that nothing necks before."""
     if not len(beyond):
@@ -1318,6 +1369,33 @@ def _from_rest(raw: RawCurve) -> RawCurve:
         time=None if raw.time is None else raw.time[::-1],
         steps=(*raw.steps, "the rows go from the largest strain down to rest: turned them round"),
     )
+
+
+# _FAR: share of the range of strain; points that were picked in no order are so far apart.
+_FAR = 0.1
+# _BACKWARDS: share of the rows; in a test so many rows that fall back so far are none of one curve.
+_BACKWARDS = 0.25
+# _WAY: the way of a stress that rises once, over its range, and the share of its noise in each point.
+_WAY, _WAY_OF_NOISE = 1.3, 0.01
+
+
+def _in_order(raw: RawCurve) -> RawCurve:
+    """A record whose rows stand in no order of a test, as points that were picked from a figure, by its strain."""
+    strain, stress = raw.strain, raw.stress_mpa
+    if len(strain) < MINIMUM_POINTS or not np.isfinite(strain).all():
+        return raw
+    if raw.time is not None and raw.time[-1] > raw.time[0]:
+        return raw
+    backwards = np.count_nonzero(np.diff(strain) < -_FAR * np.ptp(strain))
+    order = np.argsort(strain, kind="stable")
+    way = float(np.abs(np.diff(stress[order])).sum())
+    is_one_curve = way <= (_WAY + _WAY_OF_NOISE * len(strain)) * float(np.ptp(stress))
+    is_one_curve &= min(-stress.min(), stress.max()) <= _REST * np.abs(stress).max()
+    if backwards < _BACKWARDS * len(strain) or not is_one_curve:
+        return raw
+    ordered = dataclasses.replace(raw, strain=strain[order], stress_mpa=stress[order], time=None)
+    said = "its rows stand in no order of a test: sorted them by the strain"
+    return dataclasses.replace(ordered, steps=(*raw.steps, said))
 
 
 def strain_of_the_machine(raw: RawCurve) -> Caveat:
@@ -1514,6 +1592,10 @@ def _cut_to_trained_range(curve: MeasuredTest, target: CurveTarget, doubt: str) 
 _AT_REST = 0.01
 # _OFFSET: share of the strain's range; a larger offset is taken off.
 _OFFSET = 0.005
+# _PART_OF_LOOP: share of the strain's range between points that show how stiff a specimen is.
+_PART_OF_LOOP = 0.02
+# _PLASTIC: share of the range; a first point within a loop has so much plastic strain or stress.
+_PLASTIC = 0.1
 # _OVER_NOISE: and by so many times the noise.
 _OVER_NOISE = 5.0
 # _REACHES: share of the largest stress; below it reloading is not compared with the first loading.
@@ -1609,6 +1691,7 @@ def _in_its_own_order(
     if test.time is not None:
         if test.time[0] != 0.0:
             test.steps.append(f"time counts from the first point on, at {test.time[0]:.3g} s")
+            _warn_of_a_late_start(test)
         test.time = test.time - test.time[0]
     if not isinstance(programme, Relaxation | Creep):
         test.turns = turns_of(test.driven)
@@ -1637,11 +1720,37 @@ def _checked_time(raw: RawCurve, programme: Programme) -> Array:
     return raw.time
 
 
+def _warn_of_a_late_start(test: MeasuredTest) -> None:
+    """Warns of a relaxation whose first point is loaded, and comes after the time's zero."""
+    is_loaded = abs(float(test.stress_mpa[0])) > _PLASTIC * np.abs(test.stress_mpa).max()
+    assert test.time is not None
+    if isinstance(test.programme, Relaxation) and is_loaded:
+        test.warnings.append(
+            Caveat(
+                "loaded before the first point",
+                f"the record begins loaded, at {test.time[0]:.3g} s, which was taken for the moment of loading",
+                "where the load was there earlier, moduli with short relaxation times are wrong: give the rows from "
+                "the loading on, or count the time from the first row",
+            )
+        )
+
+
 def _zero_strain(curve: MeasuredTest, wanted: bool) -> None:
     """Takes off a strain that was not zeroed, where the specimen is unloaded at the start; else tells of it."""
     offset = float(curve.strain[0])
     begins_at = float(curve.stress_mpa[0])
     largest = float(np.abs(curve.stress_mpa).max())
+    remembers = not isinstance(curve.programme, Uniaxial | Relaxation | Creep)
+    if remembers and _begins_within_a_loop(curve.strain, curve.stress_mpa):
+        curve.warnings.append(
+            Caveat(
+                "loaded at the start",
+                f"the record begins at strain {offset:.3g} and {begins_at:.3g} MPa, within a loop",
+                "what was done before the first point is not known; a law begins with a virgin specimen, so give the "
+                "record from its first loading on",
+            )
+        )
+        return
     least = max(_OFFSET * float(np.ptp(curve.strain)), _OVER_NOISE * noise_of(curve.strain))
     if abs(offset) <= least:
         if abs(begins_at) > 0.1 * largest:
@@ -1662,6 +1771,26 @@ def _zero_strain(curve: MeasuredTest, wanted: bool) -> None:
         )
     else:
         curve.steps.append(f"left a strain of {offset:.3g} at the start, before the load")
+
+
+def _begins_within_a_loop(strain: Array, stress: Array) -> bool:
+    """Whether a specimen is plastically strained at the first point [points] already, as in a loop at half life."""
+    span, first = float(np.ptp(strain)), float(strain[0])
+    gone = np.cumsum(np.abs(np.diff(strain, prepend=first)))
+    if span == 0.0:
+        return False
+    rows = np.flatnonzero(np.diff(gone // (_PART_OF_LOOP * span), prepend=-1.0))
+    if len(rows) < _FEWEST_SLACK:
+        return False
+    moved = np.diff(strain[rows])
+    far = np.abs(moved) > 0.5 * _PART_OF_LOOP * span
+    slopes = np.diff(stress[rows])[far] / moved[far]
+    stiffest = float(np.quantile(slopes, 0.9)) if len(slopes) else 0.0
+    if stiffest <= 0.0 or abs(first - float(stress[0]) / stiffest) < _PLASTIC * span:
+        return False
+    # An unloaded specimen in a strain that was not zeroed makes the loops lie on one side.
+    is_loaded = abs(float(stress[0])) > _PLASTIC * np.abs(stress).max()
+    return bool(is_loaded or abs(strain.max() + strain.min()) < _PLASTIC * span)
 
 
 def _take_off_slack(test: MeasuredTest, wanted: bool) -> None:

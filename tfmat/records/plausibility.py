@@ -414,8 +414,8 @@ def stretch_to_strain(raw: RawCurve, law: Law) -> RawCurve:
     )
 
 
-def _is_assumed(raw: RawCurve) -> bool:
-    return "strain in mm/mm" in raw.assumed
+def _is_assumed(raw: RawCurve, what: str = "strain in mm/mm") -> bool:
+    return what in raw.assumed
 
 
 def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
@@ -445,6 +445,15 @@ def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
         _warn(test, Caveat("another mode?", text, "say which test it is, such as planar=FILE"))
     if isinstance(test.programme, Relaxation | Creep):
         _check_hold(test)
+    largest = float(np.abs(raw.stress_mpa).max())
+    if (
+        isinstance(test.programme, Relaxation)
+        and largest in (1.0, 100.0)
+        and _is_assumed(raw, "stress in MPa")
+    ):
+        text = f"its largest stress is {largest:g} exactly, as of a stress over its first value"
+        advice = "multiply it by the stress at the start; if it is in MPa, say --stress_unit=MPa"
+        _warn(test, Caveat("normalized stress?", text, advice, blocks=True))
     _check_stiffness(test, law)
     if raw.us_unit_hints:
         text = f"its stress has no unit and was taken as MPa, but {' and '.join(raw.us_unit_hints)}"

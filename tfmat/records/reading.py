@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -27,10 +27,12 @@ from tfmat.records.tables import (
     Table,
     Unit,
     axis_unit,
+    blank_rows_between,
     decimal_mark,
     find_size,
     find_unit,
     is_blank,
+    looks_like_a_number,
     notes_side_by_side,
     number,
     plain,
@@ -175,8 +177,10 @@ _TIMES = word_set(
 _CLOCKS = word_set("timestamp datetime uhrzeit clock heure hora ora godzina saat")
 # _DATES: words that name a column of the day beside a clock's.
 _DATES = word_set("date datum fecha tarih dato päivä")
+# _LOGARITHMS: words of a logarithm of the time, and its base; `log` may mean either.
+_LOGARITHMS = {"log10": 10.0, "lg": 10.0, "ln": np.e, "log": np.nan}
 # _OF_TIMES: words beside them for what is made of a time, and is none.
-_OF_TIMES = word_set("log ln lg log10 sqrt increment delta interval rate")
+_OF_TIMES = set(_LOGARITHMS) | word_set("sqrt increment delta interval rate")
 
 
 def find_time_unit(text: str) -> tuple[str, float]:
@@ -200,7 +204,7 @@ def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> i
         return _wanted_column(table, "time", wanted, split_time_header)
     first = [str(cell).strip() for cell in table.rows[0][1]]
     clocks = [i for i in _called(table, _CLOCKS) if _CLOCK.fullmatch("".join(first[i : i + 1]))]
-    found = _called(table, _TIMES) or clocks
+    found = _called(table, _TIMES) or clocks or _called(table, _TIMES, _LOGARITHMS)
     if len(found) > 1 and not needed:
         return None
     if len(found) > 1:
@@ -211,10 +215,25 @@ def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> i
     return found[0] if found else None
 
 
-def _called(table: Table, names: set[str]) -> list[int]:
-    """The columns that one of these words names, and that are not made of a time."""
-    words = [set(re.split(r"[\W_]+", plain(split_time_header(name)[0]))) for name in table.header]
-    return [i for i, called in enumerate(words) if names & called and not _OF_TIMES & called]
+def _called(table: Table, names: set[str], of: Collection[str] = ()) -> list[int]:
+    """The columns that one of these words names, that are not made of a time, but `of`, and have no other unit."""
+    found = []
+    for i, header in enumerate(table.header):
+        words = set(re.split(r"[\W_]+", plain(header if of else split_time_header(header)[0])))
+        unit = split_header(header)[1] or table.units[i] or "?"
+        # A temperature, or a modulus E(t).
+        has_other = find_unit(unit) or _temperature_unit(header, table.units[i])
+        is_other = bool(has_other) and names & words == {"t"}
+        if names & words and not is_other and (words & {*of} if of else not _OF_TIMES & words):
+            found.append(i)
+    return found
+
+
+def _temperature_unit(header: str, in_row: str | None) -> str:
+    """The unit of a temperature in a header's brackets or in a row of units; '' where there is none."""
+    in_brackets = re.search(r"[\[(]([^\[\]()]*)[\])]", header)
+    unit = (in_brackets[1] if in_brackets else in_row or "").strip(" []()").lower()
+    return TEMPERATURE_UNITS.get(unit, "")
 
 
 # _CLOCK: `0:01:02.5`, `1:02.5`, `11:30:00 PM`, `1 day, 0:00:01`, and what stands before it, which may be a date.
@@ -336,12 +355,14 @@ _WORDS: dict[str, set[str]] = {
         deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy
         epsx epsy epsxx epsyy sg sg1 sg2 sg3 sg4
         estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
+        παραμόρφωση deformacija regangan
         """
     ),
     "stress": word_set(
         """
         stress tau tau12 τ τ12 sigma σ contrainte esfuerzo tensione sforzo tensão gerilme estress tstress
         naprężenie tensiune napětí napätie feszültség spænding spenning jännitys напряжение
+        τάση napon napetost įtempis tegangan
         """
     ),
     "displacement": word_set(
@@ -433,6 +454,8 @@ _OTHER_WORDS = word_set(
     minimum max min sd stdev cv drop intensity bearing energy work power temperature density trans lat rychlost hızı
     """
 )
+# _PEAKS: words among them for the ends of cycles.
+_PEAKS = word_set("peak valley maximum minimum max min")
 # _RATES: ends of words for a rate.
 _RATES = tuple(word_set("geschwindigkeit snelheid 速度 速率 应变率 應變率 속도"))
 _SPECIMEN_WORDS = word_set(
@@ -474,13 +497,25 @@ _MEASURE_WORDS: dict[str, Measure] = {
     ),
 }
 # _PART: beginnings of words for one part of the strain; a law is identified from the total.
-_PART = word_set("plasti plásti elasti élasti elásti 塑性 弾性 弹性")
+_PART = word_set(
+    "plasti plásti elasti élasti elásti inelast permanent bleibend residu 塑性 弾性 弹性"
+)
 # _BENDING: beginnings of words for bending, whose stress at the surface is no stress of a law.
 _BENDING = word_set(
     """
     flex fless bend bieg randfaser buig zgina zginan ohyb hajlit taivut böjnings bøyning egilme
     изгиб 曲げ 弯曲 彎曲 굽힘
     """
+)
+# _OVER_THE_SECTION: words of what torsion and bending measure, by the axis that they are taken for.
+_OVER_THE_SECTION = {
+    "strain": word_set("twist verdrehung verdrehwinkel torsionswinkel deflection durchbiegung"),
+    "stress": word_set("torque moment drehmoment torsionsmoment couple coppia 扭矩 トルク"),
+}
+# _NORMALIZED: a stress that was divided by another one.
+_NORMALIZED = re.compile(
+    r"normali[sz]ed|normiert|\bnorm\.|relativ|stress ratio"
+    r"|(stress|σ|sigma)[ _]?/[ _(]?(stress|σ|sigma|initial|strength)"
 )
 # _RANGE: a strain or stress from the lowest to the highest of a cycle.
 _RANGE = re.compile(r"(strain|stress|load|force|displacement)[ _-]?range|schwingbreite")
@@ -695,7 +730,9 @@ def _with_unit(
         )
     # English for a change of length, and French without its accent for a strain.
     is_open = axis == "strain" and bool(
-        re.search(r"deformation|verformung|deformace|deformácia|deformație", _accented(name))
+        re.search(
+            r"deformation|verformung|deformace|deformácia|deformacija|deformație", _accented(name)
+        )
     )
     if is_open or (_is_named(name, BEFORE_SIZE[axis]) and not _is_named(name, axis)):
         example = "mm or in" if axis == "strain" else "N, kN or lbf"
@@ -952,7 +989,7 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
             found = [i for i, near in zip(found, nearness, strict=True) if near == max(nearness)]
             found = _mean_of(table, found) or found
         if len(found) > 1:
-            found = _same_numbers(table, found) or found
+            found = _same_numbers(table, found) or _along_the_load(table, found) or found
         if len(found) == 1 or (axis == "strain" and _are_opposite(table, found)):
             return found
         if found:
@@ -972,6 +1009,13 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
         return refused[:1]  # and its line says why
     if by_unit := _by_unit(table, axis):
         return by_unit
+    of_axes = _WORDS["strain"] | _WORDS["stress"]
+    peaks = [n for n in table.header if _words(n) & _PEAKS and _any_of(_words(n), of_axes)]
+    if peaks:
+        raise InputError(
+            f"its columns ({shorten(', '.join(peaks))}) hold the ends of cycles and no points between them; a law that "
+            "remembers wants the points of every cycle: export these"
+        )
     names = ", ".join(name for name in table.header if name)
     raise InputError(
         f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
@@ -1054,6 +1098,35 @@ def _same_numbers(table: Table, found: list[int]) -> list[int]:
     return [found[int(np.argmax(digits))]]
 
 
+# _TRANSVERSE: share of the strain along the load; a specimen's transverse strain is smaller, and of the other sign.
+_TRANSVERSE = 0.75
+
+
+def _along_the_load(table: Table, found: list[int]) -> list[int]:
+    """Of `exx` and `eyy` the strain along the load, by the numbers; none where they do not tell it."""
+    names = [plain(split_header(table.header[i])[0]) for i in found]
+    if len(found) != 2 or names[0].translate(str.maketrans("xy", "yx")) != names[1]:
+        return []
+    ends = []
+    for i in found:
+        cells = [row[i] for _, row in table.rows if i < len(row)]
+        try:
+            mark = decimal_mark(cells)
+        except InputError:
+            return []
+        values = [v for cell in cells if (v := number(cell, mark)) is not None and np.isfinite(v)]
+        ends.append(max(values, key=abs, default=0.0))
+    small, large = sorted(ends, key=abs)
+    if not -_TRANSVERSE * abs(large) <= small * np.sign(large) < 0.0:
+        return []
+    taken = ends.index(large)
+    table.steps.append(
+        f"took '{table.header[found[taken]]}' as the strain along the load: '{table.header[found[1 - taken]]}' is "
+        "smaller and of the other sign"
+    )
+    return [found[taken]]
+
+
 def _quantity_of(table: Table, index: int) -> str:
     """The quantity that a column's unit is of; '' where it says none."""
     unit = find_unit(split_header(table.header[index])[1] or table.units[index] or "?")
@@ -1112,9 +1185,18 @@ def _unusable(header: str, axis: Axis) -> str:
             "the second Piola-Kirchhoff stress; multiply it by the stretch, which makes it an engineering stress, and "
             "call the column so"
         )
+    if words & _OVER_THE_SECTION[axis]:
+        return (
+            "of a torsion or bending test, whose stress differs over the section; give the columns of a shear strain "
+            "and a shear stress, as a thin tube has them, or of a tension test"
+        )
     names = (axis, BEFORE_SIZE[axis])
     if not any(_any_of(words, _WORDS[name] | _ENDINGS[name]) for name in names):
         return ""
+    if axis == "stress" and _NORMALIZED.search(plain(header)):
+        return (
+            "a stress over another one, which tells no stress in MPa; multiply it by that other one"
+        )
     if _begins(words, _BENDING):
         return (
             "of a bending test, whose stress differs over the section, and no law here is of bending; if it is the "
@@ -1180,6 +1262,8 @@ def _words(header: str) -> set[str]:
     words = set(re.split(r"[\W_]+", plain(f"{name} {_remarks(header)}"))) - {""}
     if re.search(r"(?<!\w)tensión(?!\w)", _accented(header)):
         words.add("esfuerzo")
+    if re.search(r"(extension|draw)[ _]ratio", _accented(header)):
+        words = words - {"extension"} | {"stretch"}
     return words | {word[:-1] for word in words if re.fullmatch(r"[^\W\d_]{3,}\d", word)}
 
 
@@ -1214,7 +1298,7 @@ _AREA_NOTE = (
     rf"|(aire( de la section)?|section|sezione|(área|area)( de la sección)?|sección|seção){_ORIGINAL}"
     rf"|{_COMPOUND}(querschnitt(sfläche)?|fläche)|断面積|(试样|横)?截?面积|kesit( alanı)?"
     r"|(pole )?przekr(ój|oju)|doorsnede|(plocha )?průřezu?|площадь( сечения)?|tvärsnitt(sarea)?"
-    rf"|[as] ?0)( [as] ?0)?( (initial|original))?"
+    rf"|[as]( ?0)?)( [as] ?0)?( (initial|original))?"
 )
 _LENGTH_NOTE = (
     rf"{_WHOSE}(gau?ge.?length|{_COMPOUND}messl(ä|ae)nge|tratto utile|base de mesure"
@@ -1230,16 +1314,29 @@ _HEIGHT_NOTE = (
 )
 _DIAMETER_NOTE = (
     rf"{_WHOSE}(gau?ge )?(diameter|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|średnica|průměr|çap|диаметр"
-    r"|直径|d ?0|[ø⌀])( d ?0?)?"
+    r"|直径|d( ?0)?|[ø⌀])( d ?0?)?"
 )
 _WIDTH_NOTE = (
     rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|szerokość|breedte|šířka|genişlik|ширина"
-    r"|宽度|[bw] ?0)( [bw] ?0?)?"
+    r"|宽度|[bw]( ?0)?)( [bw] ?0?)?"
 )
 _THICKNESS_NOTE = (
     rf"{_WHOSE}(gau?ge )?(thickness|{_COMPOUND}dicke|épaisseur|espesor|spessore|grubość|dikte|tloušťka|kalınlık"
-    r"|толщина|厚度|[at] ?0)( [at] ?0?)?"
+    r"|толщина|厚度|[at] ?0|[th])( [at] ?0?)?"
 )
+# _SECTION_NOTE: names of a cross-section that is given as a product, `10 x 3 mm`; _BODY_NOTE: of a whole specimen,
+# whose two numbers may be its diameter and height under compression.
+_SECTION_NOTE = (
+    rf"{_AREA_NOTE}|width ?[x×*] ?thickness|[bw] ?[x×*] ?[ht]|[ab] ?0? ?[x×*] ?[ab] ?0?"
+    rf"|breite ?[x×*] ?dicke|largeur ?[x×*] ?épaisseur"
+)
+_BODY_NOTE = (
+    rf"{_WHOSE}(size|dimensions?|specimen|sample|coupon|probe|{_COMPOUND}(abmessung(en)?|maße?)|éprouvette|provino"
+    r"|probeta)( size| dimensions?)?"
+)
+# _WIDEST: mm; the two numbers of a whole specimen are its cross-section below, and its length and width above.
+_WIDEST = 40.0
+_PRODUCT = re.compile(r"(\d[\d.,]*)\s*([^\W\d_]*)\s*[x×*]\s*(\d[\d.,]*)\s*([^\s\d;,]*)(?=$|[;,])")
 # _HOLLOW: words in the head of a tube, whose diameter gives no area.
 _HOLLOW = re.compile(r"\b(inner|inside|wall|tub(e|ular)|pipe)\b|innen|wandst|wanddicke|rohr")
 # _SAME_SIZE: ratio of two sizes that are one, but for rounding.
@@ -1271,6 +1368,12 @@ _SIZES: dict[str, tuple[str, str, dict[str, float], str, str]] = {
         "its cross-section with --area=MM2, or the stress with --stress_column",
     ),
 }
+_SIZE_UNITS = AREA_UNITS | DISPLACEMENT_UNITS
+# _CONSTANTS: names of columns that may hold one number.
+_CONSTANTS = (
+    *(_AREA_NOTE, _DIAMETER_NOTE, _WIDTH_NOTE, _THICKNESS_NOTE, _LENGTH_NOTE),
+    *(_NAMES["temperature"], _NAMES["rate"]),
+)
 # _FEWEST_BLANK: blank cells at the end of a column; fewer are a damaged row, which is refused.
 _FEWEST_BLANK = 3
 # A stretch is so near to 1 at the least stress.
@@ -1501,15 +1604,20 @@ def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float,
         raise InputError(f"{about}the head tells {' and '.join(found)}; give {missing}")
     value = next(iter(found.values()), None)
     if name == "gauge_length":
-        if not found and column.is_compression:
+        if not found and any(map(says_compression, [column.name, *table.header])):
             value = next(iter(_noted(table, _HEIGHT_NOTE, units).values()), None)
         value = _length_of(table, column, value)
-    elif value is None and (made := _area_of_dimensions(table)):
+    elif value is None and (made := _area_of_dimensions(table, _of_newtons(column.unit))):
         value, source = made
     if value is None:
         why = _not_taken(table, noted, related)
         raise InputError(f"{about}{why}give {missing}")
     return value, source
+
+
+def _of_newtons(unit: Unit) -> str:
+    """The unit of a length without one beside a load in newtons: `Ø 6.02`; an area without one may be in any."""
+    return "mm" if unit.name in ("N", "kN") else ""
 
 
 def _sizes_not_used(axes: Mapping[Axis, Column], options: ReadingOptions) -> list[str]:
@@ -1528,13 +1636,17 @@ def _agree(values: Iterable[float]) -> bool:
     return not values or max(values) <= _SAME_SIZE * min(values)
 
 
-def _area_of_dimensions(table: Table) -> tuple[float, str] | None:
-    """The area (mm²) by the head's diameter, or width and thickness, and where it is from; None where it is unsure."""
+def _area_of_dimensions(table: Table, bare: str = "") -> tuple[float, str] | None:
+    """The area (mm²) by the head's diameter, or width and thickness, and where it is from; None where it is unsure.
+
+    Args:
+      bare: the unit of lengths that have none.
+    """
     diameter, width, thickness = (
-        _noted(table, pattern, DISPLACEMENT_UNITS)
+        _noted(table, pattern, DISPLACEMENT_UNITS, bare)
         for pattern in (_DIAMETER_NOTE, _WIDTH_NOTE, _THICKNESS_NOTE)
     )
-    areas = {}
+    areas = _products(table, bare)
     for d in diameter.values():
         areas[np.pi / 4.0 * d**2] = f"the diameter of {d:.4g} mm"
     for w, t in itertools.product(width.values(), thickness.values()):
@@ -1544,6 +1656,25 @@ def _area_of_dimensions(table: Table) -> tuple[float, str] | None:
         return None
     area, of = next(iter(areas.items()))
     return float(area), f"from {of} in the file's head"
+
+
+def _products(table: Table, bare: str) -> dict[float, str]:
+    """The areas (mm²) that the head writes as a product, `10 x 3 mm`, and these lines; `bare` as above."""
+    areas = {}
+    is_compression = any(map(says_compression, table.header))
+    names = _SECTION_NOTE if is_compression else f"{_SECTION_NOTE}|{_BODY_NOTE}"
+    for name, text in table.notes.items():
+        words, unit = _split_note(name, DISPLACEMENT_UNITS)
+        match = _PRODUCT.match(text)
+        if match is None or not re.fullmatch(names, words):
+            continue
+        unit = match[4] or match[2] or unit or bare
+        factor = find_size(unit, DISPLACEMENT_UNITS) or (find_size(unit, AREA_UNITS) or 0.0) ** 0.5
+        one, other = ((_size_number(match[i]) or 0.0) * factor for i in (1, 3))
+        is_section = bool(re.fullmatch(_SECTION_NOTE, words)) or max(one, other) <= _WIDEST
+        if one * other > 0.0 and is_section:
+            areas[one * other] = f"'{name}: {text}'"
+    return areas
 
 
 def _area_in_doubt(table: Table, options: ReadingOptions) -> str:
@@ -1614,10 +1745,13 @@ def _length_of(table: Table, column: Column, gauge_length: float | None) -> floa
     )
 
 
-def _noted(table: Table, pattern: str, units: dict[str, float]) -> dict[str, float]:
-    """The sizes that stand before the table with their unit, by their lines: `Area: 24,5 mm²`."""
+def _noted(table: Table, pattern: str, units: dict[str, float], bare: str = "") -> dict[str, float]:
+    """The sizes that stand before the table with their unit, or in `bare`, by their lines: `Area: 24,5 mm²`."""
     found = {}
-    sizes = {name: re.fullmatch(r"([\d.,]+)\s*(.*)", text) for name, text in table.notes.items()}
+    sizes = {
+        name: re.fullmatch(r"[ø⌀]?\s*([\d.,]+)\s*(.*)", text, re.IGNORECASE)
+        for name, text in table.notes.items()
+    }
     try:
         mark = decimal_mark(match[1] for match in sizes.values() if match)
     except InputError:
@@ -1627,11 +1761,15 @@ def _noted(table: Table, pattern: str, units: dict[str, float]) -> dict[str, flo
         match = sizes[name]
         if not match or not re.fullmatch(pattern, words):
             continue
-        factor = find_size(match[2] or unit, units)
-        value = number(match[1], mark or ("," if re.fullmatch(r"\d+,\d+", match[1]) else "."))
+        factor = find_size(match[2] or unit or bare, units)
+        value = number(match[1], mark) if mark else _size_number(match[1])
         if factor and value:
             found[f"'{name}: {text}'"] = value * factor
     return found
+
+
+def _size_number(text: str) -> float | None:
+    return number(text, "," if re.fullmatch(r"\d+,\d+", text) else ".")
 
 
 def _split_note(name: str, units: dict[str, float]) -> tuple[str, str]:
@@ -1842,10 +1980,12 @@ def _curves_of(table: Table, stem: str, several: bool, how: _How) -> list[RawCur
 
 def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCurve]:
     table = dataclasses.replace(table, steps=list(table.steps))
-    options, time, guess = how.options, None, ""
+    table, time = _with_constants(table), None
+    options, guess = options_without_header(table, how.options)
     if how.of_test:
-        options, guess = options_without_header(table, options)
         time = find_time_column(table, options.time_column, how.needs_time)
+    if how.needs_time:
+        table = _with_held_values(table)
     axes = find_axes(table, options, how.measures)
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
     _refuse_two_times(table, axes, mark)
@@ -1877,7 +2017,9 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         elif not how.of_test and (options.time_column or options.time_unit):
             unused = "the time has no part: the law is for one loading without it"
             curve = dataclasses.replace(curve, steps=(*curve.steps, unused))
-        found = conditions_of(table.notes, stem) | ({"specimen": label} if label else {})
+        found = conditions_of(_with_constants(part).notes, stem) | (
+            {"specimen": label} if label else {}
+        )
         said_before = [f"{key}: {text}" for key, text in table.notes.items()]
         above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
         said_before += [text for text in above if len(text) <= _LONGEST_TITLE]
@@ -1894,6 +2036,59 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         runs = how.one_loading and options.specimen_column != "none"
         curves += _runs(curve, [number for number, _ in rows]) if runs else [curve]
     return curves
+
+
+# _STEADY: share of its value by which a column of one temperature may move; _NEAR_ROOM: and degrees, for small ones.
+_STEADY, _NEAR_ROOM = 0.02, 2.0
+
+
+def _with_constants(table: Table) -> Table:
+    """The table with columns of a size, a rate or a temperature that hold one number among its notes."""
+    found: dict[str, str] = {}
+    for i, header in enumerate(table.header):
+        of_temperature = _temperature_unit(header, table.units[i])
+        words, unit = _split_note(header, _SIZE_UNITS)
+        rate = re.fullmatch(r"(.*?) ?(1?/s|s-1)", words)
+        words, unit = (
+            rate.groups() if rate else (words, unit or (table.units[i] or "").strip("[]() "))
+        )
+        words, unit = ("temperature", of_temperature) if of_temperature else (words, unit)
+        is_letter = len(words) < 3 and not unit
+        if is_letter or not any(re.fullmatch(pattern, words) for pattern in _CONSTANTS):
+            continue
+        cells = [row[i] for _, row in table.rows if i < len(row) and not is_blank(row[i])]
+        try:
+            mark = decimal_mark(cells)
+        except InputError:
+            continue
+        values = np.array([np.nan if (v := number(c, mark)) is None else v for c in cells])
+        within = np.maximum(_STEADY * np.abs(values), _NEAR_ROOM) if of_temperature else 0.0
+        if len(values) and (np.abs(values - np.median(values)) <= within).all():
+            found[words] = f"{np.median(values):.6g} {unit}".strip()
+    return dataclasses.replace(table, notes=table.notes | found)
+
+
+def _with_held_values(table: Table) -> Table:
+    """The table with a column for the strain or the stress that the head alone tells: `Stress: 60 MPa`."""
+    for axis in ("strain", "stress"):
+        if any(_is_named(name, of) for name in table.header for of in (axis, BEFORE_SIZE[axis])):
+            continue
+        said = {name: text for name, text in table.notes.items() if _is_named(name, axis)}
+        values = [re.fullmatch(r"([\d.,]+)\s*(\S.*)", text) for text in said.values()]
+        if len(values) != 1 or values[0] is None or not find_unit(values[0][2]):
+            continue
+        value, unit = values[0].groups()
+        table = dataclasses.replace(
+            table,
+            header=[*table.header, f"{next(iter(said))} [{unit}]"],
+            units=[*table.units, None],
+            rows=[
+                (line, [*cells, *[""] * (len(table.header) - len(cells)), value])
+                for line, cells in table.rows
+            ],
+            steps=[*table.steps, f"{axis} held at {value} {unit}, from the file's head"],
+        )
+    return table
 
 
 def _missing_cycles(table: Table, mark: DecimalMark) -> str:
@@ -2072,14 +2267,25 @@ def _goes_on(strain: Array, stress: Array, fell: int) -> bool:
 def _with_decimal_mark(
     table: Table, columns: list[int], options: ReadingOptions
 ) -> tuple[Table, DecimalMark]:
-    """The table without rows that are empty in these columns, and the decimal mark of the others."""
+    """The table without rows that are empty in these columns, or have a cell without a number, and its decimal mark."""
     rows = [row for row in table.rows if any(i < len(row[1]) and row[1][i] != "" for i in columns)]
+    cells_of = ([row[i] if i < len(row) else "" for i in columns] for _, row in rows)
+    blank = [
+        any(map(is_blank, cells)) and all(is_blank(c) or looks_like_a_number(c) for c in cells)
+        for cells in cells_of
+    ]
+    runs = [list(run) for _, run in itertools.groupby(range(len(rows)), blank.__getitem__)]
+    # More of them side by side may hold what matters, or are an extensometer that was taken off.
+    single = {i for run in runs if blank[run[0]] and len(run) < _FEWEST_BLANK for i in run}
+    kept = [row for i, row in enumerate(rows) if i not in single]
+    line = "line" if table.sheet is None else "row"
+    left_out = blank_rows_between([rows[i] for i in sorted(single)], kept, line) if kept else []
+    rows, steps = kept if left_out else rows, [*table.steps, *left_out]
     if options.decimal is not None:
         mark: DecimalMark = "," if options.decimal == "comma" else "."
-        steps = table.steps
     else:
         mark = decimal_mark(cells[i] for _, cells in rows for i in columns if i < len(cells))
-        steps = [*table.steps, *(["decimal commas"] if mark == "," else [])]
+        steps += ["decimal commas"] if mark == "," else []
     return dataclasses.replace(table, rows=rows, steps=steps), mark
 
 
@@ -2202,12 +2408,21 @@ def _time(
     if clocks is not None:
         return clocks, f"time from column '{name}', the time of a clock"
     said = next(filter(None, (options.time_unit, in_header, table.units[index])), None)
+    header = table.header[index] if table.header else name
+    bases = [_LOGARITHMS[w] for w in re.split(r"[\W_]+", plain(header)) if w in _LOGARITHMS]
+    if bases and np.isnan(bases[0]):
+        raise InputError(
+            f"column '{header}' is a logarithm of the time, to base 10 or e; call it log10 or ln"
+        )
+    if bases and said is not None:
+        # `log10(t/s)`, `ln(time)`
+        said = said.rpartition("/")[2] if "/" in said or said.lower() not in _TIMES else None
     unit, factor = find_time_unit(said or "s")
     column = Column(index, name, axis_unit("-", "strain"), "")
     source = "" if said else " (assumed)"
-    return column_numbers(
-        table, column, mark
-    ) * factor, f"time from column '{name}' in {unit}{source}"
+    values = column_numbers(table, column, mark)
+    values = bases[0] ** values if bases else values
+    return values * factor, f"time from column '{name}' in {unit}{source}"
 
 
 def _with_dates(table: Table, index: int) -> list[Cell]:

@@ -44,6 +44,8 @@ STRAIN_UNITS: dict[str, float] = {
     "‰": 1e-3,
     "mm/mm": 1.0,
     "microstrain": 1e-6,
+    "rad": 1.0,
+    "mrad": 1e-3,
     "stretch": 1.0,  # and 1 is taken off: see `read_strain`
 }
 STRESS_UNITS: dict[str, float] = {
@@ -56,6 +58,8 @@ STRESS_UNITS: dict[str, float] = {
     "Msi": 1e6 * _POUND_FORCE / _INCH**2,
     "tsi": 2240 * _POUND_FORCE / _INCH**2,  # long tons
     "bar": 0.1,
+    "hbar": 10.0,
+    "kbar": 100.0,
     "atm": 0.101325,
     "N/mm2": 1.0,
     "kgf/mm2": _KILOPOND,
@@ -83,6 +87,7 @@ DISPLACEMENT_UNITS: dict[str, float] = {
     "m": 1e3,
     "in": _INCH,
     "mil": _INCH / 1e3,
+    "uin": _INCH / 1e6,
 }
 AREA_UNITS: dict[str, float] = {"mm2": 1.0, "cm2": 100.0, "m2": 1e6, "in2": _INCH**2}
 UNITS: dict[Quantity, dict[str, float]] = {
@@ -95,7 +100,9 @@ UNITS: dict[Quantity, dict[str, float]] = {
 # Lower-case spellings found in headers, besides the names above, as `_spelling` leaves them.
 _SPELLINGS = {
     **dict.fromkeys(("percent", "pct", "prozent", "pourcent", "%strain", "10-2", "%el"), "%"),
-    **dict.fromkeys(("permille", "permil", "promille", "0/00", "millistrain", "mstrain"), "‰"),
+    **dict.fromkeys(
+        ("permille", "permil", "promille", "0/00", "o/oo", "millistrain", "mstrain", "me"), "‰"
+    ),
     **dict.fromkeys(("10-3", "1e-3", "x10-3", "*10-3"), "‰"),
     **dict.fromkeys(
         ("", "1", "strain", "ratio", "fraction", "frac", "unitless", "dimensionless", "none", "--"),
@@ -103,7 +110,10 @@ _SPELLINGS = {
     ),
     **dict.fromkeys(("mmmm", "inin"), "mm/mm"),
     **dict.fromkeys(("ue", "um/m", "ustrain", "ustr", "microepsilon", "ppm"), "microstrain"),
-    **dict.fromkeys(("10-6", "1e-6", "x10-6", "*10-6"), "microstrain"),
+    **dict.fromkeys(("u-strain", "micro-strain", "microstrains"), "microstrain"),
+    **dict.fromkeys(("10-6", "1e-6", "x10-6", "*10-6", "x1e-6", "*1e-6"), "microstrain"),
+    **dict.fromkeys(("kpsi", "psik"), "ksi"),
+    **dict.fromkeys(("mpsi", "psim"), "Msi"),
     **dict.fromkeys(("lb", "lbs", "pound", "pounds", "poundforce", "lb-f"), "lbf"),
     **dict.fromkeys(("kips", "klbf", "klb"), "kip"),
     **dict.fromkeys(("newton", "newtons", "н"), "N"),
@@ -120,6 +130,8 @@ _SPELLINGS = {
     **dict.fromkeys(("sqcm", "cmsq"), "cm2"),
     **dict.fromkeys(("sqin", "insq"), "in2"),
 }
+# _POWER: a power of ten beside a unit is a part of it, `10³ psi`, `psi·10^6`, `10⁶ Pa`; the prefix for it.
+_POWER = re.compile(r"\s*[x×·*]?\s*10(?:\^|\*\*)?(?:(³|(?<=[\^*])3)|⁶|(?<=[\^*])6)(?!\d)")
 # Letters of a unit that are written in several ways.
 _UNIT_LETTERS = {ord("μ"): "u", ord("ε"): "e", ord("ɛ"): "e", ord("ϵ"): "e", ord("−"): "-"} | {
     ord("×"): "x",
@@ -284,6 +296,7 @@ def find_size(text: str, units: Mapping[str, float]) -> float | None:
 
 def _spelling(text: str) -> str:
     """A unit without blanks, powers' signs and forms of letters: `N / mm²` and `N/mm^2` are `N/mm2`."""
+    text = _POWER.sub(lambda match: "k" if match[1] else "M", text)
     text = unicodedata.normalize("NFKC", text).strip().strip("[](){}<>").translate(_UNIT_LETTERS)
     return re.sub(r"[\s^.·_]|\*\*", "", text)
 
@@ -699,18 +712,11 @@ _BEGUN = 20
 # BLANKS: what stands in a cell without a number: of a channel that is not recorded, or beyond its range.
 BLANKS = {
     "",
-    "nan",
-    "-",
-    "n/a",
-    "na",
-    "#n/a",
-    "#nv",
-    "#div/0!",
-    "#value!",
-    "#num!",
-    "none",
-    "null",
-} | {"ol", "ovl", "ovld", "ovr", "over", "overrange", "overflow", "-1.#ind", "1.#qnan", "nan(ind)"}
+    *("nan", "-", "n/a", "n.a.", "na", "<na>", "none", "null", "err", "error"),
+    *("#n/a", "#nv", "#div/0!", "#value!", "#num!", "#ref!", "#name?", "#null!"),
+    *("ol", "ovl", "ovld", "ovr", "over", "overrange", "overflow", "overload"),
+    *("-1.#ind", "1.#qnan", "nan(ind)"),
+}
 # _NO_WORDS: what stands for a number that is none.
 _NO_WORDS = BLANKS | {"inf", "-inf"}
 # _RULE: a cell of a line that is drawn, `-----` or `=====`, or of stars for a number that is too long.
@@ -732,6 +738,15 @@ _CYCLE_TITLE = re.compile(
     r"(\d{1,9})(?!\S)",
     re.IGNORECASE,
 )
+
+# _PAIR: a name and its number, with what may be its unit, among other words: `d = 6 mm`.
+_PAIR = re.compile(
+    r"([^\W\d_][^:=;,()]{0,39}?)\s*[:=]\s*(\d[\d.,]*(?:\s*(?!\w+\s*[:=])[^\s;,:=()\d][^\s;,()]*)?)"
+)
+# _SIZE: a name and a number with nothing between them: `Ø 6.02 mm`, `Area (mm²) 30`.
+_SIZE = re.compile(r"((?:[^\W\d_]|[⌀])[^\d:=]{0,39}?(?:\([^()]{1,9}\))?)\s+(\d[\d.,]*\s*\S{0,9})")
+# _AFTER: words for a size at the end of a test.
+_AFTER = re.compile(r"final|after|fract|break|ruptur|rottura|bruch|nach|après|dopo", re.IGNORECASE)
 
 
 @dataclasses.dataclass
@@ -816,6 +831,7 @@ def read_tables(
     tables: list[Table] = []
     errors: list[str] = []
     others: list[str] = []
+    notes: dict[str, str] = {}
     for name, rows in read_sheets(path, sheet).items():
         try:
             if not rows:
@@ -831,8 +847,10 @@ def read_tables(
         except InputError as error:
             errors.append(f"sheet '{name}': {error}")
             others.append(name)
+            notes |= _notes(rows)
     if others:
         for table in tables:
+            table.notes = notes | table.notes
             table.steps.append(f"sheets without a table: {', '.join(others)}")
     if not tables:
         raise InputError(errors[0] if errors else "the workbook has no sheet with cells")
@@ -857,7 +875,7 @@ def find_tables(
     first = _first_data_row(rows)
     if first is None:
         raise _no_table(rows)
-    steps = [*steps, *_blank_rows_between(blank, rows[first:], line)]
+    steps = [*steps, *blank_rows_between(blank, rows[first:], line)]
     blocks = []
     above = rows[:first]
     while found := _next_block(rows, first):
@@ -945,12 +963,12 @@ def _is_blank_row(cells: list[Cell]) -> bool:
     return len(filled) > 1 and set(filled) != {"-"} and all(map(is_blank, filled))
 
 
-def _blank_rows_between(blank: list[Row], data: list[Row], line: str) -> list[str]:
+def blank_rows_between(blank: list[Row], data: list[Row], line: str) -> list[str]:
     """What to say of rows without numbers between these rows; InputError where they are many of them."""
     between = [row for row in blank if data[0][0] < row[0] < data[-1][0]]
     if not between:
         return []
-    shown = shorten(" ".join(map(str, between[0][1])), 30)
+    shown = shorten(" ".join(map(str, between[0][1])), 40)
     where = f"from {line} {between[0][0]} on ({shown})"
     if len(between) > _MOST_BLANK * len(data):
         raise InputError(
@@ -1143,7 +1161,7 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
     header, units, used = _header(above, width, line)
     before = above[: len(above) - used]
     notes = _notes(before)
-    steps = list(steps)
+    said, steps = pairs_of(" ".join(header)), list(steps)
     if notes:
         shown = ", ".join(f"{name} = {shorten(value)}" for name, value in list(notes.items())[:6])
         steps.append(f"notes before the table: {shown}{', …' if len(notes) > 6 else ''}")
@@ -1174,7 +1192,7 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
         header,
         units,
         data,
-        notes,
+        said | notes,
         steps,
         before if used else [],
         titles=titles,
@@ -1359,14 +1377,31 @@ def _notes(rows: list[Row]) -> dict[str, str]:
         text = " ".join(texts)
         if text.startswith("{"):
             notes.update(_states(", ".join(texts)) or _states(text))
-        elif match := re.match(r"([^:=]{2,40}?)\s*[:=]\s*(.+)", text):
+        elif (match := re.match(r"([^:=]{1,40}?)\s*[:=]\s*(.+)", text)) or (
+            len(texts) == 1 and (match := _SIZE.fullmatch(text)) and _is_size(*match.groups())
+        ):
             notes[match[1].strip()] = match[2].strip()
+            several = {} if _AFTER.search(text) else pairs_of(text)
+            is_product = re.match(r"\S+( ?\w+)? ?[x×*] ?\d", match[2].strip())
+            notes |= several if len(several) > 1 and not is_product else several | notes
         elif len(texts) >= 2 and any(c.isdigit() for c in texts[1]):
             # `S0;31;mm²;S0;38;mm²` are of two specimens.
             again = texts.index(texts[0], 1) if texts[0] in texts[1:] else 0
             differ = bool(again) and texts[:again] != texts[again : 2 * again]
             notes[texts[0]] = " ".join(texts[1:] if differ else texts[1:3])
     return notes
+
+
+def pairs_of(text: str) -> dict[str, str]:
+    """The names with numbers among other words: `b = 10 mm, h = 3 mm`, `Force [N] (A0 = 30 mm²)`."""
+    return {name.strip(): value for name, value in _PAIR.findall(text)}
+
+
+def _is_size(name: str, value: str) -> bool:
+    """Whether words before a number say a length or an area, by its unit or the sign of a diameter."""
+    units = AREA_UNITS | DISPLACEMENT_UNITS
+    unit = split_header(name, lambda text: find_size(text, units))[1]
+    return bool(unit or find_size(value.lstrip("0123456789., "), units) or name in "øØ⌀")
 
 
 def notes_side_by_side(rows: list[Row], count: int) -> list[dict[str, str]]:

@@ -413,3 +413,47 @@ def test_rubber_that_is_soft_or_stiffens_is_not_slack():
         assert slack_of(strain, stress / stress.max()) is None
         assert slack_of(strain, stress / stress.max() + noise) is None
         assert slack_of(strain[::30], stress[::30]) is None
+
+
+def loops(amplitude=0.01, number=6):
+    """Strain and stress of LAW from rest through loops, 40 points a half cycle."""
+    strain = cycles([amplitude, -amplitude] * number)
+    return strain, LAW.respond(History(strain=strain[None]), TRUTH)[0]
+
+
+@pytest.mark.parametrize("first", [120, 140, 130, 126])
+def test_a_loop_at_half_life_is_no_first_loading_and_told(tmp_path, first):
+    strain, stress = loops()
+    path = saved(tmp_path, "true strain,true stress (MPa)", strain[first:], stress[first:])
+    (test,) = only(LAW, path).tests
+    assert "loaded at the start" in [c.kind for c in test.warnings]
+    np.testing.assert_allclose(test.strain, strain[first:], atol=1e-8)
+
+
+@pytest.mark.parametrize(("first", "offset"), [(0, 0.0), (3, 0.0), (0, 0.004)])
+def test_a_record_from_rest_is_no_loop_at_half_life(tmp_path, first, offset):
+    strain, stress = loops()
+    path = saved(tmp_path, "true strain,true stress (MPa)", strain[first:] + offset, stress[first:])
+    (test,) = only(LAW, path).tests
+    assert not [c for c in test.warnings if c.kind == "loaded at the start"]
+
+
+def test_a_relaxation_that_begins_loaded_behind_its_zero_is_told(tmp_path):
+    time = np.geomspace(0.5, 5000, 60)
+    path = relaxation(tmp_path, time, np.full(60, 0.01), unit="s")
+    (test,) = only(Viscous(), path).tests
+    assert "loaded before the first point" in [c.kind for c in test.warnings]
+    path = relaxation(tmp_path, time - 0.5, np.full(60, 0.01), unit="s")
+    (test,) = only(Viscous(), path).tests
+    assert "loaded before the first point" not in [c.kind for c in test.warnings]
+
+
+def test_a_stress_that_is_one_at_the_start_of_a_relaxation_may_be_normalized(tmp_path):
+    time = np.geomspace(1.0, 5000, 60) - 1.0
+    stress = np.exp(-1e-4 * time)
+    strain = np.full(60, 0.01)
+    path = saved(tmp_path, "Time [s],true strain,true stress", time, strain, stress)
+    (test,) = only(Viscous(), path).tests
+    assert [c.blocks for c in test.warnings if c.kind == "normalized stress?"] == [True]
+    (test,) = only(Viscous(), path, stress_unit="MPa").tests
+    assert "normalized stress?" not in [c.kind for c in test.warnings]

@@ -210,6 +210,19 @@ def load_under(tmp_path, head: list[str], **options):
         ["Fläche;30;mm²", "Ausgangslänge L0;20;mm"],
         ["断面積;30;mm2", "標点距離;20;mm"],
         ["Breite b;10,0;mm", "Dicke a;3,0;mm", "L0;20,0;mm"],
+        # Products, symbols, several sizes in a line, and lengths without a unit beside a load in newtons.
+        ["Specimen size: 10 x 3.0 mm", "L0 = 20 mm"],
+        ["Querschnitt: 10 x 3,0 mm", "L0 = 20 mm"],
+        ["Width x Thickness: 10 × 3 mm", "L0 = 20 mm"],
+        ["Dimensions (mm): 10 x 3", "L0 (mm): 20"],
+        ["Probe: 1.0 cm x 0.3 cm, L0 = 20 mm"],
+        ["b=10.0 h=3.0", "L0 = 20 mm"],
+        ["b = 10 mm, t = 3 mm, L0 = 20 mm"],
+        ["Width: 10 mm; Thickness: 3 mm; Gauge length: 20 mm"],
+        ["Ø 6.18038723", "L0 = 20 mm"],
+        ["Specimen: round bar, d = 6.18038723 mm", "L0 = 20 mm"],
+        ["Area 30 mm²", "Gauge length 20 mm"],
+        ["A: 30 mm²", "L0: 20 mm"],
     ],
 )
 def test_sizes_in_the_head_are_taken_in_a_laboratory_s_words(tmp_path, head):
@@ -219,9 +232,55 @@ def test_sizes_in_the_head_are_taken_in_a_laboratory_s_words(tmp_path, head):
     assert not curve.area_in_doubt
 
 
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("Strain;Load [N] (A0 = 30 mm²)", ""),
+        ("Strain;Load [N];Area [mm²]", ";30"),
+        ("Strain;Load [N];Width [mm];Thickness [mm]", ";10;3"),
+        ("Strain;Load;Width;Thickness\n-;N;mm;mm", ";10;3"),
+    ],
+)
+def test_a_size_in_a_column_s_name_or_the_same_in_all_rows_counts(tmp_path, header, columns):
+    rows = [f"{e:.8g};{30 * s:.8g}{columns}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    curve = read_one(write(tmp_path, "\n".join([header, *rows])))
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+    # A width that changes is a measurement, and not the specimen's.
+    if columns:
+        changed = [*rows[:-1], rows[-1][:-1] + "9"]
+        with pytest.raises(InputError, match="--area"):
+            read_one(write(tmp_path, "\n".join([header, *changed])))
+
+
+def test_sizes_of_a_workbook_s_sheet_of_parameters_count(tmp_path):
+    parameters = [["Parameter", "Value", "Unit"], ["Width", 10, "mm"], ["Thickness", 3, "mm"]]
+    rows = [["Strain", "Load"], ["-", "N"], *zip(STRAIN, 30 * STRESS, strict=True)]
+    path = write_workbook(tmp_path / "curve.xlsx", {"Parameters": parameters, "Data": rows})
+    np.testing.assert_allclose(read_one(path).stress_mpa, STRESS, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "blank", ["", "#N/A", "#DIV/0!", "NaN", "---", "n.a.", "*****", "ERR", "#REF!", "overload"]
+)
+@pytest.mark.parametrize("form", ["{};{}", "{1};{0}"])
+def test_a_single_cell_without_a_number_costs_its_row(tmp_path, blank, form):
+    lines = table("strain;stress [MPa]", ";").splitlines()
+    lines[8] = form.format(blank, "0.02" if form == "{1};{0}" else "20")
+    curve = read_one(write(tmp_path, "\n".join(lines)))
+    np.testing.assert_allclose(curve.strain, np.delete(STRAIN, 7), rtol=1e-7)
+    assert "left out 1 rows without numbers, from line 9 on" in curve.steps[0]
+    # A word is no blank cell.
+    lines[8] = form.format("slipped", "20")
+    with pytest.raises(InputError, match="line 9, column '.*': 'slipped' is not a number"):
+        read_one(write(tmp_path, "\n".join(lines)))
+
+
 def test_a_height_is_the_length_under_compression_alone(tmp_path):
     rows = [f"{-20 * e:.8g};{-30 * s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
     head = ["Höhe h0;20;mm", "S0;30;mm²", "", "Stauchung [mm];Druckkraft [N]"]
+    curve = read_one(write(tmp_path, "\n".join([*head, *rows])))
+    np.testing.assert_allclose(curve.strain, -STRAIN, rtol=1e-7)
+    head[-1] = "Displacement [mm];Compressive load [N]"
     curve = read_one(write(tmp_path, "\n".join([*head, *rows])))
     np.testing.assert_allclose(curve.strain, -STRAIN, rtol=1e-7)
     with pytest.raises(InputError, match="the head's 'Höhe h0: 20 mm' is not taken for it"):
@@ -241,6 +300,11 @@ def test_a_height_is_the_length_under_compression_alone(tmp_path):
         ("S0;30,0;mm²;S0;38,0;mm²", "the head's 'S0: 30,0 mm² S0 38,0 mm²' is not taken"),
         ("Area;30.0;mm²\nS0;38.0;mm²", "tells 'Area: 30.0 mm²' and 'S0: 38.0 mm²'"),
         ("Diameter;6.18;mm\nWidth;6.0;mm\nThickness;3.0;mm", "'Diameter: 6.18 mm' is not taken"),
+        # The length and the width of a specimen, sizes after the test, and the edges of a block.
+        ("Specimen size: 150 x 12.5 mm", "give its cross-section with --area"),
+        ("Final width = 9 mm, final thickness = 2 mm", "give its cross-section with --area"),
+        ("After fracture: width = 9 mm, thickness = 2 mm", "give its cross-section with --area"),
+        ("Specimen: 10 x 20 x 30 mm", "give its cross-section with --area"),
     ],
 )
 def test_a_size_in_the_head_that_is_not_plain_is_quoted(tmp_path, line, said):
@@ -478,6 +542,7 @@ def test_names_with_several_line_breaks_are_one_line(tmp_path):
 # MPa or N of a unit, from the definitions: kilogram-force 9.80665 N, pound 0.45359237 kg, inch 25.4 mm.
 KILOGRAM_FORCE = 9.80665
 POUND_FORCE = 0.45359237 * KILOGRAM_FORCE
+KSI = 1000.0 * POUND_FORCE / 25.4**2
 STRESS_UNITS = {
     "kgf/mm2": KILOGRAM_FORCE,
     "kp/mm²": KILOGRAM_FORCE,
@@ -536,6 +601,31 @@ def test_every_unit_of_stress_is_read_in_every_form(tmp_path, unit, form):
 def test_every_unit_of_strain_is_read_in_every_form(tmp_path, unit, form):
     curve = read(tmp_path, f"{form.format(unit)};stress")
     np.testing.assert_allclose(curve.strain, STRAIN * STRAIN_UNITS[unit], rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("header", "strain", "stress"),
+    [
+        ("Strain [µ-strain];Stress", 1e-6, 1),
+        ("Strain [micro-strain];Stress", 1e-6, 1),
+        ("Strain (µin/in);Stress", 1e-6, 1),
+        ("Strain (*1E-6);Stress", 1e-6, 1),
+        ("Strain (mε);Stress", 1e-3, 1),
+        ("Strain (o/oo);Stress", 1e-3, 1),
+        ("shear strain [mrad];shear stress", 1e-3, 1),
+        ("Strain;Stress [psi·10³]", 1, KSI),
+        ("Strain;Stress [10³ psi]", 1, KSI),
+        ("Strain;Stress (psi x 10^3)", 1, KSI),
+        ("Strain;Stress (kpsi)", 1, KSI),
+        ("Strain;Stress (10⁶ Pa)", 1, 1),
+        ("Strain;Stress psi 103", 1, KSI / 1000),
+        ("Strain;Stress (hbar)", 1, 10),
+    ],
+)
+def test_units_of_literature(tmp_path, header, strain, stress):
+    curve = read(tmp_path, header)
+    np.testing.assert_allclose(curve.strain, STRAIN * strain, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS * stress, rtol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -906,6 +996,9 @@ def test_a_header_and_a_row_of_units_must_not_disagree(tmp_path, header, row):
         "PEEQ",
         "塑性ひずみ",
         "elastic strain",
+        "Permanent strain",
+        "inelastic strain",
+        "bleibende Dehnung",
     ],
 )
 def test_a_part_of_the_strain_is_not_taken_for_the_total(tmp_path, name):
@@ -927,6 +1020,9 @@ def test_a_part_of_the_strain_is_not_taken_for_the_total(tmp_path, name):
         ("Flexure extension (mm);Flexure load (N)", "is of a bending test"),
         ("déformation en flexion (%);contrainte de flexion (MPa)", "is of a bending test"),
         ("Strain range (%);Stress range (MPa)", "is a range, which is twice an amplitude"),
+        ("Angle [deg];Torque [Nm]", "is of a torsion or bending test"),
+        ("Deflection [mm];Load (N)", "is of a torsion or bending test"),
+        ("Max strain [%];Max stress [MPa]", "hold the ends of cycles and no points between them"),
         ("Strain SD (%);Stress SD (MPa)", "no column is named as a strain or a stress"),
         ("Bearing strain (%);Bearing stress (MPa)", "no column is named as a strain or a stress"),
     ],
@@ -940,6 +1036,15 @@ def test_a_strain_or_stress_of_no_law_is_refused(tmp_path, header, said):
     (beside,) = read_curves(write(tmp_path, "\n".join([names, *rows])), options)
     np.testing.assert_allclose(beside.strain, STRAIN, rtol=1e-7)
     np.testing.assert_allclose(beside.stress_mpa, STRESS, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "name", ["σ/σ0", "Normalized stress", "Stress ratio", "Stress/initial stress", "Stress (norm.)"]
+)
+def test_a_stress_over_another_one_is_none_in_mpa(tmp_path, name):
+    with pytest.raises(InputError, match="is a stress over another one, which tells no stress"):
+        read_one(write(tmp_path, table(f"strain;{name}", ";")))
+    assert read_one(write(tmp_path, table("strain;Normal stress [MPa]", ";"))).stress_mpa[1] > 0
 
 
 def table_of_strains(header: str, *shares: float) -> str:
@@ -1284,3 +1389,69 @@ def test_every_real_file_in_ksi_shows_signs_of_it(real_curves):
         curve = read_curves(file, measures=measures)[0]
         assert any("inches" in hint for hint in curve.us_unit_hints), file
         assert np.isfinite(curve.stress_mpa).all()
+
+
+@pytest.mark.parametrize("names", [("exx", "eyy"), ("eyy", "exx"), ("epsilon_x", "epsilon_y")])
+def test_of_two_directions_of_a_picture_the_strain_along_the_load_counts(tmp_path, names):
+    rows = [f"{e:.8g};{-0.4 * e:.8g};1e-5;{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    path = write(tmp_path, "\n".join([f"{names[0]};{names[1]};exy;stress [MPa]", *rows]))
+    curve = read_one(path)
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    assert f"took '{names[0]}' as the strain along the load" in curve.steps[0]
+    # In shear neither is, and a strain of the same sign is no transverse one.
+    for other in (-1.0, 0.4):
+        rows = [f"{e:.8g};{other * e:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+        path = write(tmp_path, "\n".join([f"{names[0]};{names[1]};stress [MPa]", *rows]))
+        with pytest.raises(InputError, match="several columns could be the strain"):
+            read_one(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "time"),
+    [
+        ("log10(t/s)", 10.0**STRAIN),
+        ("lg time [h]", 3600.0 * 10.0**STRAIN),
+        ("ln(time)", np.exp(STRAIN)),
+    ],
+)
+def test_a_logarithm_of_the_time_is_read_by_its_base(tmp_path, header, time):
+    rows = [f"{e:.8g};{e:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    path = write(tmp_path, "\n".join([f"{header};strain;stress", *rows]))
+    (curve,) = read_curves(path, of_test=True, needs_time=True)
+    np.testing.assert_allclose(curve.time, time, rtol=1e-6)
+    path = write(tmp_path, "\n".join(["log time [h];strain;stress", *rows]))
+    with pytest.raises(InputError, match="to base 10 or e; call it log10 or ln"):
+        read_curves(path, of_test=True, needs_time=True)
+
+
+def test_a_temperature_is_no_time_and_a_column_of_one_temperature_and_rate_is_a_condition(tmp_path):
+    drift = 200.0 + 0.5 * np.sin(np.arange(20))
+    rows = [f"{e:.8g};{s:.8g};{t:.4g};0.01" for e, s, t in zip(STRAIN, STRESS, drift, strict=True)]
+    path = write(tmp_path, "\n".join(["strain;stress;T [°C];Strain rate [1/s]", *rows]))
+    (curve,) = read_curves(path, of_test=True, needs_time=True)
+    assert curve.time is None
+    assert curve.conditions["rate"] == "0.01 1/s"
+    value, unit = curve.conditions["temperature"].split()
+    assert (float(value), unit) == (pytest.approx(200.0, abs=0.5), "°C")
+    # A specimen that becomes hot has no one temperature.
+    rows = [f"{e:.8g};{s:.8g};{20 + 1000 * e:.4g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    path = write(tmp_path, "\n".join(["strain;stress;Temperature [°C]", *rows]))
+    (curve,) = read_curves(path, of_test=True)
+    assert "temperature" not in curve.conditions
+
+
+@pytest.mark.parametrize(
+    ("head", "header", "held", "value"),
+    [
+        ("Stress: 60 MPa", "Time [s];Strain", "stress_mpa", 60.0),
+        ("Strain: 1 %", "Time [s];Stress [MPa]", "strain", 0.01),
+    ],
+)
+def test_a_stress_or_strain_that_the_head_alone_tells_is_held(tmp_path, head, header, held, value):
+    rows = [f"{i};{s:.8g}" for i, s in enumerate(STRESS)]
+    path = write(tmp_path, "\n".join([head, header, *rows]))
+    (curve,) = read_curves(path, of_test=True, needs_time=True)
+    np.testing.assert_allclose(getattr(curve, held), value)
+    # A loading without it is refused: the head's value may be any.
+    with pytest.raises(InputError, match="no column is named as a"):
+        read_curves(path)

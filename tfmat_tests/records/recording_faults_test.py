@@ -11,6 +11,7 @@ from tfmat.materials import find_law
 from tfmat.records.cleaning import (
     clean,
     end_of_measured_strain,
+    jump_of_strain,
     start_of_capped_load,
     without_wild_cells,
 )
@@ -267,7 +268,10 @@ def test_blank_cells_at_the_end_of_a_file(tmp_path, blank, separator):
     (curve,) = load_file(write(tmp_path, "\n".join(lines)), VOCE)
     assert NOT_MEASURED in kinds(curve)
     assert curve.tensile.tensile_strength_mpa.value == pytest.approx(STRENGTH, rel=0.005)
-    lines[20] = separator.join((blank, "100.0"))
+    lines[20:22] = [separator.join((blank, "100.0"))] * 2
+    (without,) = load_file(write(tmp_path, "\n".join(lines)), VOCE)
+    assert "left out 2 rows without numbers, from line 21 on" in without.steps[0]
+    lines[20:23] = [separator.join((blank, "100.0"))] * 3
     with pytest.raises(InputError, match="line 21, column 'Engineering strain'"):
         load_file(write(tmp_path, "\n".join(lines)), VOCE)
 
@@ -371,3 +375,49 @@ def test_a_load_at_its_limit_from_the_first_points_on_or_behind_the_extensometer
     assert AT_LIMIT in kinds(curve)
     assert curve.tensile.tensile_strength_mpa.at_least
     assert curve.strain[-1] == pytest.approx(np.log1p(0.03), rel=0.03)
+
+
+@pytest.mark.parametrize("points", [14, 40, 300])
+def test_rows_in_no_order_are_sorted_by_their_strain(points):
+    strain, stress = tension(points, end=0.12)
+    stress[0] = -0.4  # noise about zero
+    order = np.random.default_rng(1).permutation(points)
+    curve, sorted_one = cleaned(strain[order], stress[order]), cleaned(strain, stress)
+    np.testing.assert_array_equal(curve.stress_mpa, sorted_one.stress_mpa)
+    assert "its rows stand in no order of a test: sorted them by the strain" in curve.steps
+
+
+def test_loops_and_two_curves_are_not_sorted():
+    strain, stress = tension(40, end=0.12)
+    down = strain[-1] - (stress[-1] - np.linspace(stress[-1], 0.0, 3)) / 200e3
+    loops = np.concatenate([strain, np.tile([*down, strain[-1]], 30)])
+    loads = np.concatenate([stress, np.tile([stress[-1], stress[-1] / 2, 0.0, stress[-1]], 30)])
+    order = np.random.default_rng(1).permutation(80)
+    both = np.tile(strain, 2)[order], np.concatenate([stress, 0.6 * stress])[order]
+    for e, s in ((loops, loads), both):
+        try:
+            said = cleaned(e, s).steps
+        except InputError as error:
+            said = [str(error)]
+        assert not any("sorted" in step for step in said)
+
+
+@pytest.mark.parametrize("measure", ["engineering", "true"])
+@pytest.mark.parametrize("place", [0.3, 0.6])
+def test_a_strain_that_jumps_and_leaves_the_load_behind_is_warned_about(place, measure):
+    strain, stress = tension(300, end=0.1)
+    row = int(300 * place)
+    jumped = strain + 0.006 * (np.arange(300) >= row)
+    curve = cleaned(jumped, stress, measure)
+    (said,) = [c.text for c in curve.warnings if c.kind == "strain jumps"]
+    assert f"jumps by 0.006 at {strain[row - 1]:.3g}" in said
+
+
+def test_missing_rows_a_plateau_and_bursts_are_no_jumps():
+    strain, stress = tension(300, end=0.1)
+    some = np.r_[0:100, 130:300]
+    assert jump_of_strain(strain[some], stress[some]) is None
+    plateau = strain + 0.015 * np.clip(np.arange(300) - 30, 0, 1)
+    assert jump_of_strain(plateau, np.maximum.accumulate(stress)) is not None
+    steps = np.cumsum(np.where(np.arange(300) % 40 == 39, 0.004, 0.0003))
+    assert jump_of_strain(steps, 300 + 1500 * steps.round(3)) is None

@@ -37,7 +37,7 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
     "prose": ("Dear colleague,\nplease find the curve attached.\n", "no table of numbers"),
     "web page": ("<html><body><p>404</p></body></html>\n", "no table of numbers"),
     "one column": ("stress\n" + "1\n" * 20, "one column of numbers"),
-    "no header": (ROWS, "no header"),
+    "no header, percent or not": (table("", strain=100 * STRAIN).strip(), "no header"),
     "header only": ("strain,stress\n", "0 points"),
     "nine points": ("\n".join(GOOD.splitlines()[:10]), "9 points"),
     "nan": (GOOD + "nan,3\n", "line 22, column 'strain': 'nan'; every value must be finite"),
