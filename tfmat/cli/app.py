@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from tfmat.materials.registry import LAWS
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import records_of_files
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.record import MeasuredTest
 from tfmat.records.tables import UNITS, read_tables
 from tfmat.report.answers import csv_text, picture, workbook
 from tfmat.report.formatting import format_unit, format_value, with_unit
@@ -235,7 +234,9 @@ def chart_of(answer: Identification) -> dict[str, Any]:
     """The measured points and the law above each other, and what is between them, for each test."""
     series: list[dict[str, Any]] = []
     over_time = False
-    for number, (test, fitted) in enumerate(_tests_of(answer)):
+    assert answer.resimulated_mpa is not None
+    responses = answer.curve.split(np.asarray(answer.resimulated_mpa))
+    for number, (test, fitted) in enumerate(zip(answer.curve.tests, responses, strict=True)):
         by_time = test.time is not None and test.programme.name in ("relaxation", "creep")
         over_time |= by_time
         x = test.time if by_time and test.time is not None else test.strain
@@ -305,13 +306,6 @@ def comparison_chart(answers: Sequence[Identification]) -> dict[str, Any]:
     }
 
 
-def _tests_of(answer: Identification) -> Iterator[tuple[MeasuredTest, np.ndarray]]:
-    """Each test with the response of the law."""
-    fitted = answer.resimulated_mpa
-    assert fitted is not None
-    yield from zip(answer.curve.tests, answer.curve.split(np.asarray(fitted)), strict=True)
-
-
 def _title(answer: Identification) -> str:
     return answer.law.title if answer.law else "law"
 
@@ -328,7 +322,6 @@ def _pairs(x: np.ndarray, y: np.ndarray, kept: np.ndarray) -> list[list[float]]:
 # --------------------------------------------------------------------------------------------------
 # The page.
 
-_HEADER = "tfmat: parameters of material laws from measured tests"
 _NAMES = {
     "strain_column": "strain column",
     "stress_column": "stress or load column",
@@ -338,15 +331,12 @@ _NAMES = {
     "stress_measure": "stress measure",
     "decimal": "decimal mark",
 }
-_CHOICES: dict[str, dict[str, str]] = {
-    name: dict(zip(choices, choices, strict=True))
-    for name, choices in {
-        "strain_unit": [*UNITS["strain"], *UNITS["displacement"]],
-        "stress_unit": [*UNITS["stress"], *UNITS["load"]],
-        "strain_measure": ["engineering", "true"],
-        "stress_measure": ["engineering", "true"],
-        "decimal": ["point", "comma"],
-    }.items()
+_CHOICES = {
+    "strain_unit": [*UNITS["strain"], *UNITS["displacement"]],
+    "stress_unit": [*UNITS["stress"], *UNITS["load"]],
+    "strain_measure": ["engineering", "true"],
+    "stress_measure": ["engineering", "true"],
+    "decimal": ["point", "comma"],
 }
 # _SIZES: numbers that a file may need; _ELSEWHERE: what else on the page does what a flag does.
 _SIZES = {"area": "area [mm²]", "gauge_length": "gauge length [mm]"}
@@ -385,7 +375,7 @@ class Page:
         ui.add_css(".q-uploader__subtitle { display: none }")
         ui.context.client.on_delete(self.work.close)
         with ui.header().classes("items-center bg-slate-800 py-2"):
-            ui.label(_HEADER).classes("text-lg")
+            ui.label("tfmat: parameters of material laws from measured tests").classes("text-lg")
         self.file_list = ui.refreshable(self._file_list)
         self.state = ui.refreshable(self._state)
         self.verdict = ui.refreshable(self._verdict)
@@ -480,12 +470,13 @@ class Page:
 
     def _file_list(self) -> None:
         for name, file in self.work.files.items():
+            unquoted = name.replace("'", "").replace('"', "")
             with self.ui.card().classes("w-full p-2 gap-1"):
                 with self.ui.row().classes("w-full items-center no-wrap"):
                     self.ui.label(name).classes("grow break-all")
                     self.ui.button(
                         icon="close", on_click=lambda name=name: self.remove(name)
-                    ).props(f"flat dense size=sm aria-label='take {_attribute(name)} away'")
+                    ).props(f"flat dense size=sm aria-label='take {unquoted} away'")
                 wrong = file.error or next(
                     (text for (of, _), text in self.work.errors.items() if of == name), ""
                 )
@@ -515,13 +506,15 @@ class Page:
         menus = ui.expansion("Columns and units", value=file.is_open).classes("w-full text-sm")
         with menus.bind_value_to(file, "is_open"):
             for option, label in _NAMES.items():
-                columns = option.endswith("_column")
-                names: dict[Any, str] = {None: "as tfmat finds it"}
-                names |= dict(enumerate(file.columns, 1)) if columns else _CHOICES[option]
-                chosen = given.get(option)
+                choices: dict[str | None, str] = {None: "as tfmat finds it"}
+                if option.endswith("_column"):
+                    # A column goes by its number, as text.
+                    choices |= {str(i): column for i, column in enumerate(file.columns, start=1)}
+                else:
+                    choices |= {choice: choice for choice in _CHOICES[option]}
                 ui.select(
-                    names,
-                    value=int(chosen) if columns and chosen else chosen,
+                    choices,
+                    value=given.get(option),
                     label=label,
                     on_change=lambda e, option=option: given.update({option: e.value}),
                 ).classes("w-full").props("dense options-dense")
@@ -535,9 +528,6 @@ class Page:
 
             async def read_again() -> None:
                 said = {key: value for key, value in given.items() if value is not None}
-                for key in ("strain_column", "stress_column"):
-                    if key in said:
-                        said[key] = str(said[key])
                 for each in self.work.files.values() if everywhere.value else [file]:
                     each.options = dict(said)
                 await self.fit()
@@ -696,9 +686,9 @@ class Page:
             "unit": "unit",
         }
         self._table(titles, [_row_of(name, value) for name, value in answer.parameters.items()])
-        said = ["; ".join(filter(None, (each.text, each.advice))) for each in answer.warnings]
-        for text in said:
-            self.ui.label(f"⚠ {in_menu_words(text)}").classes("text-amber-800 text-sm break-words")
+        for each in answer.warnings:
+            text = in_menu_words("; ".join(filter(None, (each.text, each.advice))))
+            self.ui.label(f"⚠ {text}").classes("text-amber-800 text-sm break-words")
 
     def _table(self, titles: Mapping[str, str], rows: list[dict[str, Any]]) -> Any:
         columns = [
@@ -841,10 +831,6 @@ def _found_or_why(job: Callable[[], list[Identification]]) -> list[Identificatio
         return (
             f"a defect of tfmat ({type(error).__name__}: {error}); the terminal has the traceback"
         )
-
-
-def _attribute(text: str) -> str:
-    return text.replace("'", "").replace('"', "")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -37,9 +37,7 @@ _STARTS_TOGETHER = 256
 _TRIED_ON_TESTS, _STARTS_ON_TESTS, _CHUNK_OF_TESTS = 384, 16, 32
 
 
-def start_labels(
-    law: Law, strain: Array | TestSet, stress: Array, weights: Array, starts: int | None = None
-) -> Array:
+def start_labels(law: Law, strain: Array | TestSet, stress: Array, weights: Array) -> Array:
     """Labels near the global minimum, without start values: [curves, identified].
 
     A fixed set of labels that fills the box evenly is compared on a few points of each curve; coarse fits to group
@@ -48,13 +46,11 @@ def start_labels(
 
     Args:
       strain, stress, weights: [curves, points]; see `Residuals`.
-      starts: searches from the best of the labels that were tried; None leaves it to the law.
     """
     if isinstance(strain, TestSet):
-        return _labels_of_tests(law, strain, stress, weights, starts or _STARTS_ON_TESTS)
+        return _labels_of_tests(law, strain, stress, weights)
     parameters = len(law.identified)
     count, fitted, points = _EFFORT.get(parameters, _MOST_EFFORT)
-    fitted = starts or fitted
     tried = even_labels(count, parameters)
     labels = np.empty((len(strain), parameters))
     for first in range(0, len(strain), _STARTS_TOGETHER):
@@ -68,11 +64,9 @@ def start_labels(
     return labels
 
 
-def _labels_of_tests(
-    law: Law, tests: TestSet, responses: Array, weights: Array, starts: int
-) -> Array:
+def _labels_of_tests(law: Law, tests: TestSet, responses: Array, weights: Array) -> Array:
     """`start_labels` for a test set: even labels, of which the best ones each start a search."""
-    tried = even_labels(max(_TRIED_ON_TESTS, 8 * starts), len(law.identified))
+    tried, starts = even_labels(_TRIED_ON_TESTS, len(law.identified)), _STARTS_ON_TESTS
     count, parameters = len(responses), tried.shape[1]
     best = np.empty((count, starts, parameters))
     for first in range(0, count, _CHUNK_OF_TESTS):
@@ -570,7 +564,6 @@ def fit(
     valid: Flags | None = None,
     *,
     start: Array | Minimum | None = None,
-    starts: int | None = None,
     deviation: Array | None = None,
     correlated: bool = False,
     compliance: float = 0.0,
@@ -587,7 +580,6 @@ def fit(
         points that are not valid does not count.
       valid: [curves, points]; None is all.
       start: labels [curves, p] to start from, or where this search ended before; None finds them (`start_labels`).
-      starts: local searches, from the best of many labels, where `start` is None; None is enough for the law.
       deviation: standard deviation of the noise of each point up to a factor, [curves, points], MPa; None is even.
       correlated: residuals of neighbouring points may be alike, as they are where the law does not follow the curve;
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
@@ -602,7 +594,7 @@ def fit(
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
-        start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
+        start = start_labels(law, residuals.strain, residuals.stress, residuals.weights)
     found = start if isinstance(start, Minimum) else _minimum(residuals, start)
     labels = found.labels
     counted = residuals.weights > 0

@@ -155,7 +155,7 @@ def _noise_factor(
 
 
 def known_of(
-    specimen: Specimen, starts: Array, seed: int = 0, replicates: int = _REPLICATES
+    specimen: Specimen, starts: Array, replicates: int = _REPLICATES
 ) -> tuple[Posterior, NDArray[np.intp]]:
     """Samples the posterior of a specimen.
 
@@ -170,7 +170,7 @@ def known_of(
     response = np.tile(specimen.response, (replicates, 1))
     target = target_of(specimen.law, specimen.tests, response, np.ones(response.shape, np.bool_))
     found = adaptive_of_many(
-        target, np.tile(starts, (replicates, 1, 1)), generators_of(seed, replicates)
+        target, np.tile(starts, (replicates, 1, 1)), _generators(0, replicates)
     )
     good = [each for each in found if each.converged] or found
     log_weights = [each.log_weights for each in good if each.log_weights is not None]
@@ -211,7 +211,7 @@ def target_of(
     )
 
 
-def generators_of(seed: int, count: int) -> Sequence[np.random.Generator]:
+def _generators(seed: int, count: int) -> Sequence[np.random.Generator]:
     return [np.random.default_rng([seed, i]) for i in range(count)]
 
 
@@ -273,7 +273,6 @@ class Gains:
         known: Posterior,
         replicate: NDArray[np.intp],
         quantities: Callable[[Array], Array],
-        seed: int = 0,
     ):
         """Takes `known` and `replicate` as `known_of` gives them.
 
@@ -281,7 +280,6 @@ class Gains:
           quantities: the function labels [k, p] -> quantities [k, q], each on the scale that widths are compared on.
         """
         self._specimen, self._known, self._quantities = specimen, known, quantities
-        self._seed = seed
         assert known.log_weights is not None
         self._log_weights = known.log_weights
         self._weights = np.exp(known.log_weights)
@@ -297,7 +295,7 @@ class Gains:
         # Standard error of the widths without a further test, as the replicates scatter.
         self._error = own.std(axis=0, ddof=1) / np.sqrt(len(own)) if len(own) > 1 else 0.0 * own[0]
         # All tests are simulated at the same draws, so that chance does not order them.
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(0)
         places = (np.arange(_SIMULATED) + generator.random()) / _SIMULATED
         sums = np.cumsum(self._weights)
         chosen = np.searchsorted(sums, places * sums[-1])
@@ -359,7 +357,7 @@ class Gains:
         )
         likely = np.argsort(-(self._log_weights + density[part]), axis=1)[:, :_MOST_WEIGHED]
         starts = known.labels[np.concatenate([self._at[part, None], likely], axis=1)]
-        generators = generators_of(self._seed + 1, _SAMPLED)
+        generators = _generators(1, _SAMPLED)
         found = adaptive_of_many(target, starts, generators, progress)
         # To leave out all that did not quite converge, the sharpest mostly, would make the mean of the others wrong.
         rows = np.array(
@@ -422,7 +420,7 @@ class Gains:
         (history,) = test.histories
         with np.errstate(all="ignore"):
             answers = specimen.law.label_stress(test, self._known.labels)
-        generator = np.random.default_rng(self._seed + 2)
+        generator = np.random.default_rng(2)
         response = answers[self._at]
         noise = generator.standard_normal(response.shape)
         response = response + noise

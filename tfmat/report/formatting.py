@@ -80,12 +80,12 @@ class Spread(Protocol):
     def high(self) -> float: ...
 
 
-def spread_text(spread: Spread | None, scale: float = 1.0, digits: int = 3) -> str:
+def spread_text(spread: Spread | None, scale: float = 1.0) -> str:
     """`2.31 (2.20 – 2.44)`; without brackets where there is no spread; `–` for None."""
     if spread is None:
         return "–"
     low, value, high = (
-        format_value(scale * number, digits) for number in (spread.low, spread.value, spread.high)
+        format_value(scale * number, 3) for number in (spread.low, spread.value, spread.high)
     )
     return value if low == high else f"{value} ({low} – {high})"
 
@@ -101,16 +101,16 @@ def duration_text(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def seconds_text(seconds: float, digits: int = 3) -> str:
+def seconds_text(seconds: float) -> str:
     """A measured time: `12.3 ms`, `45.1 µs`, `2.10 h`."""
     _, divisor, unit = next(each for each in _SECONDS if seconds >= each[0])
-    return f"{format_value(seconds / divisor, digits)} {unit}"
+    return f"{format_value(seconds / divisor, 3)} {unit}"
 
 
-def bytes_text(number: float, digits: int = 3) -> str:
+def bytes_text(number: float) -> str:
     """`614 kB`: powers of a thousand."""
     divisor, unit = next((each for each in _BYTES if number >= each[0]), _BYTES[-1])
-    return f"{number / divisor:.{digits}g} {unit}"
+    return f"{number / divisor:.3g} {unit}"
 
 
 def percent_text(share: float) -> str:
