@@ -949,7 +949,7 @@ def clean(flag_values: FlagValues, arguments: list[str]) -> int:
     written or trained on is never deleted, nor anything that is not a data set of tfmat. At a
     terminal it asks instead of wanting --yes.
     """
-    from tfmat.data.dataset import is_dataset, stored_datasets
+    from tfmat.data.dataset import delete_dataset, is_dataset, size_text, stored_datasets
 
     data_dir, runs_dir = pathlib.Path(flag_values.data_dir), pathlib.Path(flag_values.runs_dir)
     if is_dataset(data_dir):
@@ -982,7 +982,9 @@ def clean(flag_values: FlagValues, arguments: list[str]) -> int:
     if confirm and not flag_values.yes and not _confirmed(chosen, users):
         print("nothing deleted")
         return 0
-    _delete(chosen)
+    for each in chosen:
+        delete_dataset(each)
+        print(printable(f"deleted {each.folder} ({size_text(each.num_bytes)})"))
     return 0
 
 
@@ -1049,14 +1051,6 @@ def _confirmed(chosen: Sequence["StoredDataset"], users: "Users") -> bool:
         raise InputError(f"this would delete {what}; add --yes to do it")
     print(f"delete {what}? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _delete(chosen: Sequence["StoredDataset"]) -> None:
-    from tfmat.data.dataset import delete_dataset, size_text
-
-    for each in chosen:
-        delete_dataset(each)
-        print(printable(f"deleted {each.folder} ({size_text(each.num_bytes)})"))
 
 
 def _show_datasets(

@@ -454,12 +454,8 @@ _TOLERANCE = 1e-3
 _LEVEL = 0.95
 
 
-def of_blocks(values: NDArray) -> Estimate:
-    """The mean of independent values [blocks], with Student's interval."""
-    return Estimate(float(values.mean()), _half_width(values))
-
-
 def _half_width(values: NDArray) -> float:
+    """Half of Student's interval of the mean of independent values [blocks]."""
     from scipy import stats
 
     factor = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1)
@@ -560,7 +556,8 @@ def rise(
 ) -> Estimate:
     """How much the loss rises by a step: the blocks' losses there minus those at the weights."""
     arrays: list[Any] = [np.asarray(s, w.dtype) for s, w in zip(step, weights, strict=True)]
-    return of_blocks(losses(moved(weights, (1.0, arrays))) - losses(weights))
+    rises = losses(moved(weights, (1.0, arrays))) - losses(weights)
+    return Estimate(float(rises.mean()), _half_width(rises))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1002,8 +999,11 @@ def measure_landscape(
     """
     with float_type(options.precision):
         minima = [run.arrays() for run in runs]
-        if len(runs) == 2:
-            _check_shapes(runs, minima)
+        shapes = [[w.shape for part in minimum for w in part] for minimum in minima]
+        if shapes[0] != shapes[-1]:
+            raise InputError(
+                f"{runs[0].folder} and {runs[1].folder} are different networks: their weights have other shapes"
+            )
         settings = _settings(runs, options, minima)
         kept = _Kept(file, settings, collectives, stopped)
         if kept.whole is None:
@@ -1027,14 +1027,6 @@ def measure_landscape(
             )
         assert kept.whole is not None
         return kept.whole
-
-
-def _check_shapes(runs: Sequence[EndedRun], minima: Sequence[tuple[Weights, Weights]]) -> None:
-    shapes = [[w.shape for part in minimum for w in part] for minimum in minima]
-    if shapes[0] != shapes[1]:
-        raise InputError(
-            f"{runs[0].folder} and {runs[1].folder} are different networks: their weights have other shapes"
-        )
 
 
 def _settings(

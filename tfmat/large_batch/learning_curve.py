@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import least_squares
 
-from tfmat.config import Config, Duration, Settings
+from tfmat.config import Config, Settings
 from tfmat.console import log
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import spreadsheet_text, write_json, write_text
@@ -549,17 +549,14 @@ def _study_run(config: Config, count: int, width: float, seed: int, data_dir: st
         seed=config.seed + seed,
         **size,
     )
+    train_for = Settings.of(config).train_for
+    passes = train_for.value if train_for.unit == "epochs" else 0.0  # else all runs are as long
     return StudyRun(
         name=f"curves-{count:07d}-width-{width:g}-seed-{seed}",
         about=f"{count:,} curves, {width:g} times the units, seed {seed}",
         config=changed,
-        work=_BESIDE + count * _passes(Settings.of(config).train_for),
+        work=_BESIDE + count * passes,
     )
-
-
-def _passes(train_for: Duration) -> float:
-    """Epochs; 0 for runs that are all as long."""
-    return train_for.value if train_for.unit == "epochs" else 0.0
 
 
 def _scores(path: pathlib.Path) -> tuple[dict[str, float] | None, dict[str, float]]:

@@ -640,7 +640,7 @@ class Study:
             split,
         )
         spec = Spec(
-            _program(variant),
+            f"tfmat.scaling.worker:measure_{'sums' if variant.kind == 'allreduce' else variant.kind}",
             order,
             # A mesh has its devices in one process.
             matrix.processors_a_worker * variant.workers // variant.num_processes,
@@ -697,13 +697,6 @@ def _filled(hosts: tuple[Host, ...], processes: int) -> tuple[Host, ...]:
     for host in hosts:
         found.append(Host(host.name, min(each, processes - count_ranks(found))))
     return tuple(host for host in found if host.slots > 0)
-
-
-def _program(variant: Variant) -> str:
-    """The function that the processes call: see worker.py."""
-    if variant.kind == "allreduce":
-        return "tfmat.scaling.worker:measure_sums"
-    return f"tfmat.scaling.worker:measure_{variant.kind}"
 
 
 def _environment(variant: Variant) -> dict[str, str]:
@@ -763,8 +756,12 @@ def describe(order: Networks, processes: Processes, folder: pathlib.Path) -> Des
         name: _describe(name, Config(content), order.num_outputs)
         for name, content in order.configs.items()
     }
-    mpi4py = ["mpi4py"] if importlib.util.find_spec("mpi4py") else []
-    return Described(models, frozenset([*_horovod(), *mpi4py]))
+    sums_with = ["mpi4py"] if importlib.util.find_spec("mpi4py") else []
+    with contextlib.suppress(ImportError, InputError):  # Horovod cannot be loaded
+        from tfmat.backends.horovod import built_libraries
+
+        sums_with += [library for library in built_libraries() if library in COLLECTIVES]
+    return Described(models, frozenset(sums_with))
 
 
 def _describe(name: str, config: Config, num_outputs: int) -> Model:
@@ -776,15 +773,6 @@ def _describe(name: str, config: Config, num_outputs: int) -> Model:
     weights = tuple(Weight(each.path, each.shape, each.itemsize) for each in weights_of(model))
     gradient_bytes = sum(math.prod(weight.shape) * weight.itemsize for weight in weights)
     return Model(name, int(model.count_params()), gradient_bytes, weights)
-
-
-def _horovod() -> list[str]:
-    """Libraries that this Horovod can sum with; none where it cannot be loaded."""
-    with contextlib.suppress(ImportError, InputError):
-        from tfmat.backends.horovod import built_libraries
-
-        return [library for library in built_libraries() if library in COLLECTIVES]
-    return []
 
 
 CONFIG, LAUNCHES = "config.json", "launches"
@@ -976,7 +964,10 @@ class SlurmLaunches:
         jobs: dict[str, Launch] = {}
         try:
             for launch in launches:
-                jobs[self._submit(launch)] = launch
+                path = launch.folder / "job.sh"
+                job = job_of(launch, self._template, self._site)
+                write_text(path, job_script(job, self._site))
+                jobs[submit(path)] = launch
                 write_json(self._jobs_file, {"jobs": list(jobs)})
             while jobs:
                 for job_id, state in job_states(jobs).items():
@@ -988,12 +979,6 @@ class SlurmLaunches:
         finally:
             self._cancel(jobs)
             write_json(self._jobs_file, {"jobs": []})
-
-    def _submit(self, launch: Launch) -> str:
-        path = launch.folder / "job.sh"
-        text = job_script(job_of(launch, self._template, self._site), self._site)
-        write_text(path, text)
-        return submit(path)
 
     def _failure(self, launch: Launch, job_id: str, state: str) -> tuple[str, str] | None:
         deadline = time.monotonic() + (_FOR_FILES if state in ("COMPLETED", "UNKNOWN") else 0.0)

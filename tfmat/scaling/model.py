@@ -606,15 +606,10 @@ def _line_fit(lines: list[AllReduce]) -> LineFit:
     design = np.stack([np.ones(len(sizes)), sizes], axis=1)
     seconds = np.array([line.median_seconds for line in lines])
     left_out = left_out_errors(design, seconds, [line.bytes for line in lines])
-    between = _errors_between(*_medians(lines))
-    return LineFit(tuple(lines), fit_times(design, seconds), left_out, between)
-
-
-def _errors_between(sizes: NDArray, seconds: NDArray) -> NDArray:
-    """[sizes - 2]: relative errors of all but the first and the last, each left out."""
-    inner = range(1, len(sizes) - 1)
-    predicted = [np.interp(sizes[i], np.delete(sizes, i), np.delete(seconds, i)) for i in inner]
-    return np.array(predicted) / seconds[1:-1] - 1
+    x, y = _medians(lines)
+    between = [np.interp(x[i], np.delete(x, i), np.delete(y, i)) for i in range(1, len(x) - 1)]
+    fit = fit_times(design, seconds)
+    return LineFit(tuple(lines), fit, left_out, np.array(between) / y[1:-1] - 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -102,7 +102,10 @@ def speed_pictures(analysis: Analysis) -> Iterator[Picture]:
     rows = [e for e in analysis.summaries if e.point.scaling == "weak" or e.point.is_baseline]
     if len({each.point.batch_a_worker for each in rows}) > 1:
         text = "curves a second of a worker over its batch"
-        yield picture("batches", text, draw_batches, summaries=_of_main(analysis, rows))
+        # Of one model, data set and hardware: others would only look like the same line.
+        kind = (analysis.main or rows[0]).point.kind
+        of_kind = [each for each in rows if each.point.kind == kind]
+        yield picture("batches", text, draw_batches, summaries=of_kind)
 
 
 def accuracy_pictures(analysis: Analysis) -> Iterator[Picture]:
@@ -120,8 +123,7 @@ def accuracy_pictures(analysis: Analysis) -> Iterator[Picture]:
 
 def _bars(name: str, description: str, draw: Callable[..., None], rows: Sequence) -> Picture:
     """A panel as high as its bars."""
-    panel = picture(name, description, draw, rows=rows)
-    return dataclasses.replace(panel, height=1.0 + 0.29 * len(rows))
+    return picture(name, description, draw, (4.3, 1.0 + 0.29 * len(rows)), rows=rows)
 
 
 def step_bars(analysis: Analysis) -> list[PointSummary]:
@@ -134,12 +136,6 @@ def step_bars(analysis: Analysis) -> list[PointSummary]:
     ]
     first = {each.point for each in analysis.shown} | {each.baseline for each in analysis.shown}
     return sorted(split, key=lambda each: each.point not in first)[:MOST_BARS]
-
-
-def _of_main(analysis: Analysis, rows: Sequence[PointSummary]) -> list[PointSummary]:
-    """The points of one model, data set and hardware: others would only look like the same line."""
-    point = analysis.main.point if analysis.main is not None else rows[0].point
-    return [each for each in rows if each.point.kind == point.kind]
 
 
 def draw_speedup(panel: Axes, groups: Groups, scaling: str) -> None:
@@ -307,8 +303,7 @@ def exchange_pictures(analysis: Analysis) -> Iterator[Picture]:
     if analysis.ways:
         text = "steps a second by how gradients are exchanged"
         most = analysis.ways[-1]
-        drawn = picture("exchanges", text, draw_ways, group=most)
-        yield dataclasses.replace(drawn, height=max(drawn.height, 0.4 * len(most)))
+        yield picture("exchanges", text, draw_ways, (4.3, max(3.3, 0.4 * len(most))), group=most)
     text = "exchanges in an epoch over the batch a worker"
     data = {"summaries": analysis.summaries, "dataset_size": point.dataset_size}
     yield picture("syncs_an_epoch", text, draw_syncs_an_epoch, **data)
@@ -563,15 +558,15 @@ def _levels_of_others(analysis: Analysis) -> list[str]:
     """The level of each further series, at the most workers that tell of scaling."""
     found = []
     for group in (*analysis.weak.values(), *analysis.strong.values()):
-        told = [e for e in group if e.point.workers > 1 and _tells_of_scaling(e)]
+        told = [
+            each
+            for each in group
+            if each.point.workers > 1
+            and not (each.point.oversubscribed or each.point.exchanges_nothing or each.unreliable)
+        ]
         if told and analysis.best not in told and told[-1].efficiency is not None:
             found.append(_level(told[-1].efficiency.value))
     return found
-
-
-def _tells_of_scaling(summary: PointSummary) -> bool:
-    point = summary.point
-    return not (point.oversubscribed or point.exchanges_nothing or summary.unreliable)
 
 
 def _level(efficiency: float) -> str:

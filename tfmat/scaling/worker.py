@@ -567,18 +567,14 @@ class _Timing:
         self._sums(2)
         seconds = min(_seconds(self._sums, 3) for _ in range(3))
         # Rank 0 decides, or the others would wait for sums that it does not do.
-        self._count, self._calls = workers.broadcast(_plan(seconds))
+        count = int(np.clip(_CALL / seconds, 1, 500))
+        calls = int(np.clip(_PASS / (count * seconds), _FEWEST, _MOST))
+        self._count, self._calls = workers.broadcast((count, calls))
 
     def one_pass(self) -> None:
         """Some more calls, which all workers begin together."""
         self._workers.barrier()
         self.seconds += [_seconds(self._sums, self._count) for _ in range(self._calls)]
-
-
-def _plan(seconds: float) -> tuple[int, int]:
-    """Sums a call, and calls a pass."""
-    count = int(np.clip(_CALL / seconds, 1, 500))
-    return count, int(np.clip(_PASS / (count * seconds), _FEWEST, _MOST))
 
 
 def _seconds(sums: Callable[[int], None], count: int) -> float:

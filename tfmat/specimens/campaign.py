@@ -526,27 +526,18 @@ def verify(
         description, folder, range(len(drawn)), drawn, processes=processes, progress=progress
     )
     names = [parameter.name for parameter in description.drawn]
-    return [
-        _verified(
-            dict(zip(names, map(float, row), strict=True)),
-            outcome,
-            description.laboratory,
-            strain,
-            stress,
-        )
-        for row, outcome in zip(drawn, campaign.outcomes, strict=True)
-        if outcome is not None
-    ]
-
-
-def _verified(
-    values: dict[str, float], outcome: Outcome, laboratory: Laboratory, strain: Array, stress: Array
-) -> VerifiedRun:
-    if outcome.strain is None:
-        return VerifiedRun(values, outcome.failure, None, None)
-    found = _as_recorded(*outcome.curve(), laboratory, strain, stress)
-    rmse = float(np.sqrt(np.mean((found - stress) ** 2)) / np.abs(stress).max())
-    return VerifiedRun(values, "", found, 100 * rmse)
+    found = []
+    for row, outcome in zip(drawn, campaign.outcomes, strict=True):
+        if outcome is None:
+            continue
+        values = dict(zip(names, map(float, row), strict=True))
+        if outcome.strain is None:
+            found.append(VerifiedRun(values, outcome.failure, None, None))
+            continue
+        near = _as_recorded(*outcome.curve(), description.laboratory, strain, stress)
+        rmse = float(np.sqrt(np.mean((near - stress) ** 2)) / np.abs(stress).max())
+        found.append(VerifiedRun(values, "", near, 100 * rmse))
+    return found
 
 
 def _as_recorded(

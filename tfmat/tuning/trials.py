@@ -601,7 +601,9 @@ class TrialRun:
         curve = self._curve(run_folder)
         if self.record.fraction < 1 and len(curve.values):
             return bool(curve.progress[-1] >= self.record.fraction - 1e-9)
-        return _run_state(run_folder) == "done"
+        path = run_folder / "status.json"
+        status = read_json(path) if path.exists() else {}
+        return isinstance(status, dict) and status.get("state") == "done"
 
     def _done(self, run_folder: pathlib.Path) -> Outcome:
         curve = self._curve(run_folder).until(self.record.fraction)
@@ -669,12 +671,6 @@ def _end_with_parent(parent: int) -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGTERM)
 
     return ask_kernel
-
-
-def _run_state(run_folder: pathlib.Path) -> str:
-    path = run_folder / "status.json"
-    content = read_json(path) if path.exists() else {}
-    return str(content.get("state", "")) if isinstance(content, dict) else ""
 
 
 def _modified(path: pathlib.Path) -> int | None:

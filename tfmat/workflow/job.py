@@ -450,11 +450,15 @@ def losses_and_metrics(
     count, metrics = len(dataset.parameters), {}
     if count > 1:
         metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
-    _check_loss_weights(config.loss_weights, count)
+    weights = config.loss_weights
+    if weights is not None and len(weights) != count:
+        raise InputError(
+            f"loss_weights has {len(weights)} numbers, the law has {count} parameters to identify; give one for each"
+        )
     if config.model.uncertainty == "flow":
         flow = model.get_layer(POSTERIOR)
         return {"loss": flow.compiled_loss() if compiled else flow.loss}
-    loss = squared_error_of_mean(count, config.loss_weights)
+    loss = squared_error_of_mean(count, weights)
     if config.model.uncertainty == "none":
         return {"loss": loss, "metrics": metrics}
     likelihood = negative_log_likelihood(count)
@@ -463,13 +467,6 @@ def losses_and_metrics(
         "auxiliary_loss": likelihood,
         "metrics": {**metrics, "nll": likelihood},
     }
-
-
-def _check_loss_weights(weights: tuple[float, ...] | None, count: int) -> None:
-    if weights is not None and len(weights) != count:
-        raise InputError(
-            f"loss_weights has {len(weights)} numbers, the law has {count} parameters to identify; give one for each"
-        )
 
 
 # --------------------------------------------------------------------------------------------------
