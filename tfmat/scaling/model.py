@@ -1041,22 +1041,6 @@ def name_among(cost: Cost, among: Sequence[Cost]) -> str:
     return f"{cost.name}, {text}" if several and text not in cost.name else cost.name
 
 
-def predicted_costs(
-    cost: Cost, predictions: Sequence[Prediction], assumptions: Assumptions
-) -> list[Cost]:
-    """The cost with other numbers of workers at the same global batch, which takes as many steps as measured."""
-    steps = cost.epochs * cost.point.steps_an_epoch
-    found = []
-    for each in predictions:
-        seconds = each.step_seconds.times(steps)
-        point = dataclasses.replace(
-            cost.point, workers=each.workers, batch_a_worker=int(each.batch_a_worker)
-        )
-        name = f"{point.workers:,} × {point.batch_a_worker:,}"
-        found.append(Cost.of(point, name, seconds, cost.epochs, None, assumptions))
-    return found
-
-
 def _watts(repetitions: Sequence[Repetition]) -> float | None:
     """The power of all ranks together, median over repetitions; None unless every rank's was measured."""
     sums = []
@@ -1600,8 +1584,17 @@ class Analysis:
         if not same:
             return []
         cheapest = min(same, key=lambda cost: cost.device_hours)
-        predictions = Predictor(self.forecast.model).strong(cheapest.point.global_batch_size)
-        return predicted_costs(cheapest, predictions, self.assumptions)
+        # As many steps as measured, since the global batch is the same.
+        steps = cheapest.epochs * cheapest.point.steps_an_epoch
+        found = []
+        for each in Predictor(self.forecast.model).strong(cheapest.point.global_batch_size):
+            point = dataclasses.replace(
+                cheapest.point, workers=each.workers, batch_a_worker=int(each.batch_a_worker)
+            )
+            name = f"{point.workers:,} × {point.batch_a_worker:,}"
+            seconds = each.step_seconds.times(steps)
+            found.append(Cost.of(point, name, seconds, cheapest.epochs, None, self.assumptions))
+        return found
 
     @functools.cached_property
     def options(self) -> list[Option]:

@@ -87,18 +87,24 @@ _PARTS = {
 Groups = Mapping[str, Sequence[PointSummary]]
 
 
-def speed_pictures(analysis: Analysis) -> Iterator[Picture]:
-    """All that the measurements allow."""
+def pictures(analysis: Analysis) -> dict[str, Picture]:
+    """Name -> picture, of all that the measurements allow."""
+    return {each.name: each for each in _pictures(analysis)}
+
+
+def _pictures(analysis: Analysis) -> Iterator[Picture]:
+    if not analysis.summaries:
+        return
     for scaling, groups in (("weak", analysis.weak), ("strong", analysis.strong)):
         if groups:
             text = f"speed-up over workers, {scaling} scaling, with the ideal line"
-            data = {"groups": groups, "scaling": scaling}
-            yield picture(f"speedup_{scaling}", text, draw_speedup, **data)
+            yield picture(f"speedup_{scaling}", text, draw_speedup, groups=groups, scaling=scaling)
             text = f"efficiency over workers, {scaling} scaling"
             yield picture(f"efficiency_{scaling}", text, draw_efficiency, groups=groups)
     shown = step_bars(analysis)
     if shown:
         yield _bars("step", "parts of a step of each point", draw_parts, shown)
+    point = (analysis.main or analysis.summaries[0]).point
     rows = [e for e in analysis.summaries if e.point.scaling == "weak" or e.point.is_baseline]
     if len({each.point.batch_a_worker for each in rows}) > 1:
         text = "curves a second of a worker over its batch"
@@ -106,10 +112,22 @@ def speed_pictures(analysis: Analysis) -> Iterator[Picture]:
         kind = (analysis.main or rows[0]).point.kind
         of_kind = [each for each in rows if each.point.kind == kind]
         yield picture("batches", text, draw_batches, summaries=of_kind)
-
-
-def accuracy_pictures(analysis: Analysis) -> Iterator[Picture]:
-    """Losses of what was trained, and the time to the target."""
+    if analysis.lines:
+        here = [e for e in analysis.lines if e.lines[0].hardware == point.hardware]
+        data: dict[str, Any] = {"fits": here or analysis.lines}
+        data["gradient_bytes"] = point.model.gradient_bytes
+        model = None if analysis.forecast is None else analysis.forecast.model
+        text = "time of an all-reduce over the size of the message"
+        yield picture("allreduce", text, draw_allreduces, **data)
+        text = "time of an exchange of gradients over workers"
+        yield picture("sync_over_workers", text, draw_sync_over_workers, **data, model=model)
+    if analysis.ways:
+        text = "steps a second by how gradients are exchanged"
+        most = analysis.ways[-1]
+        yield picture("exchanges", text, draw_ways, (4.3, max(3.3, 0.4 * len(most))), group=most)
+    text = "exchanges in an epoch over the batch a worker"
+    data = {"summaries": analysis.summaries, "dataset_size": point.dataset_size}
+    yield picture("syncs_an_epoch", text, draw_syncs_an_epoch, **data)
     fastest = [cost.point for cost in analysis.costs]
     trained = [e for e in analysis.summaries if any(r.training for r in e.repetitions)]
     trained.sort(key=lambda each: fastest.index(each.point) if each.point in fastest else 99)
@@ -119,6 +137,14 @@ def accuracy_pictures(analysis: Analysis) -> Iterator[Picture]:
     if analysis.costs:
         costs = analysis.costs[:MOST_BARS]
         yield _bars("time_to_accuracy", "time to the target loss", draw_costs, costs)
+    if analysis.checks:
+        text = "predicted over measured steps"
+        yield picture("checks", text, draw_checks, checks=analysis.checks)
+    if analysis.forecast is not None and analysis.misses_by is None:
+        data = {"predictions": predictions(analysis.forecast)}
+        for quantity in ("speedup", "efficiency"):
+            name, text = f"prediction_{quantity}", f"predicted {quantity} over workers"
+            yield picture(name, text, draw_prediction, **data, quantity=quantity)
 
 
 def _bars(name: str, description: str, draw: Callable[..., None], rows: Sequence) -> Picture:
@@ -285,40 +311,6 @@ def draw_costs(panel: Axes, rows: Sequence[Cost]) -> None:
 
 # --------------------------------------------------------------------------------------------------
 # Pictures of synchronisation and of the model: all-reduces, exchanges, checks, predictions up to 1,024 workers.
-
-
-def exchange_pictures(analysis: Analysis) -> Iterator[Picture]:
-    """All that the measurements allow."""
-    if not analysis.summaries:
-        return
-    point = (analysis.main or analysis.summaries[0]).point
-    if analysis.lines:
-        here = [e for e in analysis.lines if e.lines[0].hardware == point.hardware]
-        data = {"fits": here or analysis.lines, "gradient_bytes": point.model.gradient_bytes}
-        model = None if analysis.forecast is None else analysis.forecast.model
-        text = "time of an all-reduce over the size of the message"
-        yield picture("allreduce", text, draw_allreduces, **data)
-        text = "time of an exchange of gradients over workers"
-        yield picture("sync_over_workers", text, draw_sync_over_workers, **data, model=model)
-    if analysis.ways:
-        text = "steps a second by how gradients are exchanged"
-        most = analysis.ways[-1]
-        yield picture("exchanges", text, draw_ways, (4.3, max(3.3, 0.4 * len(most))), group=most)
-    text = "exchanges in an epoch over the batch a worker"
-    data = {"summaries": analysis.summaries, "dataset_size": point.dataset_size}
-    yield picture("syncs_an_epoch", text, draw_syncs_an_epoch, **data)
-
-
-def model_pictures(analysis: Analysis) -> Iterator[Picture]:
-    """The model beside the measurements, and what it predicts."""
-    if analysis.checks:
-        text = "predicted over measured steps"
-        yield picture("checks", text, draw_checks, checks=analysis.checks)
-    if analysis.forecast is not None and analysis.misses_by is None:
-        data = {"predictions": predictions(analysis.forecast)}
-        for quantity in ("speedup", "efficiency"):
-            name, text = f"prediction_{quantity}", f"predicted {quantity} over workers"
-            yield picture(name, text, draw_prediction, **data, quantity=quantity)
 
 
 def predictions(forecast: Forecast) -> dict[str, list[Prediction]]:
@@ -802,17 +794,6 @@ def write_scaling_report(
     path = folder / PAGE
     write_text(path, content)
     return path, judge(analysis).text
-
-
-def pictures(analysis: Analysis) -> dict[str, Picture]:
-    """Name -> picture, of all that the measurements allow."""
-    found = [
-        *speed_pictures(analysis),
-        *exchange_pictures(analysis),
-        *accuracy_pictures(analysis),
-        *model_pictures(analysis),
-    ]
-    return {picture.name: picture for picture in found}
 
 
 def _save(found: Mapping[str, Picture], folder: pathlib.Path) -> None:
