@@ -267,20 +267,14 @@ def noise_scale_of_run(
         scale = estimate_noise_scale(*squares, small=small, big=big, seed=seed)
         points.append((step, epochs.epochs(step), scale))
     batch_size = epochs.batch_size(epochs.locate(steps[-1] - 1)[0])
-    return _write(pathlib.Path(workdir), batch_size, points)
-
-
-def _write(
-    workdir: pathlib.Path, batch_size: int, points: list[tuple[int, float, NoiseScale]]
-) -> NoiseOfRun:
     lines = [
         {"step": step, "epoch": epoch, **dataclasses.asdict(scale)} for step, epoch, scale in points
     ]
-    content = {"batch_size": batch_size, "points": lines}
-    write_json(workdir / "noise_scale.json", content, infinite_is_null=True)
-    figures = make_folder(workdir / "figures")
-    files = save_png_and_svg(noise_figure(points, batch_size), figures / "noise_scale")
-    return NoiseOfRun(batch_size, tuple(points), (workdir / "noise_scale.json", *files))
+    file = folder.path / "noise_scale.json"
+    write_json(file, {"batch_size": batch_size, "points": lines}, infinite_is_null=True)
+    stem = make_folder(folder.path / "figures") / "noise_scale"
+    files = save_png_and_svg(noise_figure(points, batch_size), stem)
+    return NoiseOfRun(batch_size, tuple(points), (file, *files))
 
 
 def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callable[[Any], Any]]:

@@ -418,11 +418,6 @@ class SearchState:
                 return min(found, key=lambda trial: sign * (trial.value or 0.0))
         return None
 
-    def worst_oracle_value(self) -> float | None:
-        """The largest that the oracle was told."""
-        told = [t.oracle_value for t in self.trials.values() if t.oracle_value is not None]
-        return max(told, default=None)
-
     def median_seconds(self) -> float | None:
         """How long a trial takes, over those that are done."""
         times = [

@@ -247,7 +247,8 @@ class Claims:
         """Counts an ended trial and tells the oracle; too many failures end the search."""
         search = state.search
         record.value = outcome.value
-        record.oracle_value = oracle_value(search, outcome, state.worst_oracle_value())
+        told = [t.oracle_value for t in state.trials.values() if t.oracle_value is not None]
+        record.oracle_value = oracle_value(search, outcome, max(told, default=0.0))
         state.end_order.append(record.trial_id)
         oracle = oracle_of(state)
         oracle.tell(record)
@@ -269,10 +270,10 @@ def oracle_of(state: SearchState) -> "Oracle":
     return Oracle(state.search, base, state)
 
 
-def oracle_value(search: Search, outcome: Outcome, worst: float | None) -> float | None:
+def oracle_value(search: Search, outcome: Outcome, worst: float) -> float | None:
     """The oracle's value: the objective or its logarithm; as bad as the worst so far where a trial diverged."""
     if outcome.state == DIVERGED:
-        return max(0.0, 0.0 if worst is None else worst)
+        return max(0.0, worst)
     if outcome.state not in (DONE, STOPPED) or outcome.value is None:
         return None
     if search.objective_scale == "linear":

@@ -614,14 +614,6 @@ def _evaluate(workdir: str, dataset: PackedDataset) -> "Evaluation":
     return evaluation.scores
 
 
-def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
-    """Accuracy on the test curves, with the reference where that is quick: printed, and kept in the run's folder."""
-    from tfmat.report.tables import evaluation_tables
-
-    for table in evaluation_tables(_evaluate(workdir, dataset)):
-        open_console().print(table)
-
-
 def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     """Identifies an example of the law, a curve or tests; leaves its picture and its answer in the run's folder."""
     if settings is None:
@@ -887,11 +879,13 @@ def main_job(
     calibrate_run(workdir, dataset)
     if not report:
         return
-    evaluate_run(workdir, dataset)
-    identify_example(workdir, dataset.settings)
-    # Only now: it takes half a second to load, for which a run that is refused would wait too.
+    # Only now: they take half a second to load, for which a run that is refused would wait too.
     from tfmat.report.pages import write_training_report
+    from tfmat.report.tables import evaluation_tables
 
+    for table in evaluation_tables(_evaluate(workdir, dataset)):
+        open_console().print(table)
+    identify_example(workdir, dataset.settings)
     log(f"report: {write_training_report(workdir)}")
 
 

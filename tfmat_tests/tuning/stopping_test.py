@@ -97,7 +97,7 @@ def test_an_objective_that_is_to_be_large(tmp_path):
         trial = TrialRun(tmp_path, state, state.trials[name], lambda: True, lambda: False, 1.0)
         outcome = trial._done(run)
         assert outcome.value == max(course)
-        assert oracle_value(search, outcome, None) == -max(course)
+        assert oracle_value(search, outcome, 0.0) == -max(course)
         state.trials[name].value = outcome.value if name != "0003" else None
     assert trial._judge(run) == "hopeless: 0.2 at best, the median of the others there is 0.7"
     assert state.best().trial_id == "0000"
