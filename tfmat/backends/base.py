@@ -464,12 +464,10 @@ def from_rank_0(arrays: SavedArrays, collectives: Collectives) -> SavedArrays:
 #           ^ rows gathered                ^ gradients ready ^ sums back ^ state assigned
 #
 # The clock is the machine's own (seconds since 1970, to the microsecond). Where the workers sum more than once in a
-# step
-# (batch normalisation over the whole batch; 16-bit gradients and then the sums of the loss), every sum is noted, and
-# one begins after the one before it has ended. With zero_stage the optimizer exchanges too (norms, and the weights
-# that
-# each worker has updated), and what it computes before that is its own. On one worker nothing is summed: waiting and
-# moving are zero.
+# step (batch normalisation over the whole batch; 16-bit gradients and then the sums of the loss), every sum is noted,
+# and one begins after the one before it has ended. With zero_stage the optimizer exchanges too (norms, and the weights
+# that each worker has updated), and what it computes before that is its own. On one worker nothing is summed: waiting
+# and moving are zero.
 
 
 # Parts of one worker's step; all but the last as measured in the graph. The file profile.json and the scaling

@@ -213,8 +213,9 @@ class _WithFeedback(Exchange, abc.ABC):
         super().__init__(collectives)
         self._shapes = [tuple(weight.shape) for weight in weights]
         self._large = [i for i, shape in enumerate(self._shapes) if self._takes(shape)]
+        types = [tf.as_dtype(weight.dtype).as_numpy_dtype for weight in weights]
         self.kept = [
-            Kept(f"{self.name}/residual/{i}", np.zeros(self._shapes[i], _type_of(weights[i])))
+            Kept(f"{self.name}/residual/{i}", np.zeros(self._shapes[i], types[i]))
             for i in self._large
         ]
 
@@ -402,10 +403,6 @@ class PowerSGD(_WithFeedback):
         sent = [product(*each) for each in zip(bases, own, wanted, strict=True)]
         memory = [tf.transpose(factor) for factor in factors]
         return totals, sent, reduced[len(products) :], memory
-
-
-def _type_of(weight: Any) -> np.dtype:
-    return np.dtype(tf.as_dtype(weight.dtype).as_numpy_dtype)
 
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -80,12 +80,9 @@ def parse_layout(layout: str, weight: Weight, mesh: MeshShape, pattern: str) -> 
     return tuple(None if axis == "-" else axis for axis in axes)
 
 
-def why_no_effect(
-    pattern: str, weights: Sequence[Weight], compiled: list[tuple[str, re.Pattern, str]]
-) -> str:
+def why_no_effect(pattern: str, expression: re.Pattern, weights: Sequence[Weight]) -> str:
     """Why a rule has no effect, in one line."""
     paths = [weight.path for weight in weights]
-    expression = next(e for p, e, _ in compiled if p == pattern)
     if any(expression.search(path) for path in paths):
         return f"layouts: rule '{pattern}' never holds: earlier rules match all that it matches; move it up"
     return f"layouts: rule '{pattern}' matches no variable{nearest(pattern, paths)}"
@@ -166,9 +163,9 @@ def make_plan(
                 notices.pop(weight.path, None)
                 used.add(pattern)
                 break
-    for pattern, _, _ in compiled:
+    for pattern, expression, _ in compiled:
         if pattern not in used:
-            raise InputError(why_no_effect(pattern, weights, compiled))
+            raise InputError(why_no_effect(pattern, expression, weights))
     if zero_stage and mesh.size(BATCH) == 1:
         notices["zero_stage"] = (
             f"zero_stage={zero_stage} changes nothing: mesh {mesh} has no axis {BATCH} to divide over"
@@ -371,15 +368,13 @@ def _layer(path: str) -> str:
 #   device's part of a weight of n numbers in the forward pass, n · s bytes. DTensor sums whole gradients in every ZeRO
 #   stage; a device then keeps its part.
 # * Weights, ZeRO. Where the slots are divided over `batch` (stages 1 and 2), each device updates its part of the
-# weight,
-#   and all parts are collected afterwards (all-gather); in stage 3 they are collected before the forward pass instead.
-#   n · s bytes for each weight that divides.
+#   weight, and all parts are collected afterwards (all-gather); in stage 3 they are collected before the forward pass
+#   instead. n · s bytes for each weight that divides.
 # * Activations (Megatron-LM; Shoeybi et al., 2019, arXiv:1909.08053, section 3). A dense layer [inputs, units] that is
 #   divided by rows over an axis gives partial sums: its outputs are summed over the axis in the forward pass,
 #   b · units · s bytes. One divided by columns gives partial sums of the gradient at its inputs: summed in the backward
-#   pass, b · inputs · s bytes, unless nothing before it learns. Between columns and the rows of the next layer
-# nothing is
-#   sent. A layer that is whole in its inputs after one divided by columns needs all of them (all-gather,
+#   pass, b · inputs · s bytes, unless nothing before it learns. Between columns and the rows of the next layer nothing
+#   is sent. A layer that is whole in its inputs after one divided by columns needs all of them (all-gather,
 #   b · inputs · s); after one that is whole, a layer divided by rows collects the gradient at its inputs (all-gather,
 #   b · inputs · s). The same holds for unfolded convolutions, whose filters are the units, channels the inputs, and
 #   points of each curve count as examples.

@@ -161,9 +161,8 @@ def _one(function: Any, labels: Any, outputs: tf.Tensor) -> Any:
             # As Keras does: [batch] and [batch, 1] would else become [batch, batch].
             labels, outputs = squeeze_or_expand_to_same_rank(labels, outputs)
     values = function(labels, outputs)
-    mask = getattr(
-        values, "_keras_mask", None
-    )  # of losses.Circle, where an example has no other of its class
+    # Of losses.Circle, where an example has no other of its class.
+    mask = getattr(values, "_keras_mask", None)
     if mask is None:
         return values
     mask = tf.cast(mask, values.dtype)

@@ -221,14 +221,13 @@ class OptimizerOnDisk:
         proxies = [proxy for found in self._proxies for proxy in found.values()]
         _build_without_memory(optimizer, proxies)
         self._of_blocks = optimizer
-        variables = [v for v in optimizer.variables if v is not optimizer.iterations]
         slots: dict[int | None, list[keras.Variable]] = {}
         for variable, owner in zip(
             optimizer.variables,
             slot_owners(optimizer, [proxy.shape for proxy in proxies], same_shape=False),
             strict=True,
         ):
-            if any(variable is each for each in variables) and variable.name != "learning_rate":
+            if variable is not optimizer.iterations and variable.name != "learning_rate":
                 slots.setdefault(owner, []).append(variable)
         self._shared = slots.pop(None, [])
         self._slots_of = {id(proxy): slots.get(i, []) for i, proxy in enumerate(proxies)}
@@ -271,10 +270,8 @@ class OptimizerOnDisk:
         """The new value of weight i, and of what all weights share."""
         iterations, self._rate, gradient, weight, *shared = inputs
         cuts = self._cuts[i]
-        of_next = (
-            self._cuts[i - 1][0],
-            self._slots[i - 1],
-        )  # of the last weight after the first: the next step's
+        # Of the last weight after the first: the next step's.
+        of_next = self._cuts[i - 1][0], self._slots[i - 1]
         then = [(cut, self._slots[i]) for cut in cuts[1:]] + [of_next]
         gradient, flat = tf.reshape(gradient, [-1]), tf.reshape(weight, [-1])
 

@@ -43,7 +43,7 @@ from tfmat.networks.segments import (
     cut_model,
     named_cuts,
     possible_cuts,
-    segments_of_stage,
+    segments,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -159,13 +159,13 @@ def make_stages(model: keras.Model, num_stages: int, rules: str = "") -> Stages:
             )
     else:
         chosen = _balanced(model, places, num_stages)
-    segments = cut_model(model, chosen)
-    _check(model, segments)
+    parts = cut_model(model, chosen)
+    _check(model, parts)
     between = [
         tf.TensorSpec(place.tensor.shape[1:], keras.backend.standardize_dtype(place.tensor.dtype))
         for place in chosen
     ]
-    return Stages(tuple(segments), tuple(between), not rules)
+    return Stages(tuple(parts), tuple(between), not rules)
 
 
 def bytes_of(variables: Sequence[keras.Variable]) -> int:
@@ -221,7 +221,8 @@ def _balanced(model: keras.Model, places: Sequence[Cut], num_stages: int) -> lis
             f"the network can be cut into {len(places) + 1} stages at most, the mesh has {num_stages}: use fewer "
             "stages, or a deeper network (a cut needs a place where one tensor goes on, after residual connections)"
         )
-    weights, sent = _weights_before(model, places), [0, *map(_sent, places), 0]
+    weights = _weights_before(model, places)
+    sent = [0, *(_bytes([place.tensor]) for place in places), 0]
     smallest = _cheapest(weights, sent, num_stages, lambda option: option.largest)
     if smallest is None:
         raise InputError(
@@ -277,12 +278,6 @@ def _weights_before(model: keras.Model, places: Sequence[Cut]) -> list[int]:
 
 def _trainable(layers: Sequence[keras.layers.Layer]) -> list[keras.Variable]:
     return list({id(v): v for layer in layers for v in layer.trainable_variables}.values())
-
-
-def _sent(place: Cut) -> int:
-    """Bytes of an example."""
-    size = math.prod(place.tensor.shape[1:])
-    return size * tf.as_dtype(keras.backend.standardize_dtype(place.tensor.dtype)).size
 
 
 def _check(model: keras.Model, segments: Sequence[Segment]) -> None:
@@ -517,7 +512,7 @@ def _activations(stage: Segment, model: keras.Model, recompute: str) -> tuple[in
     """Bytes that an example keeps until its backward pass, and those that are there once, in the backward pass."""
     if recompute == "none":
         return _bytes(_outputs(stage)), 0
-    parts = segments_of_stage(stage, model, recompute, "recompute")
+    parts = segments(stage, recompute, "recompute", model)
     kept = sum(_bytes(keras.tree.flatten(part.outputs)) for part in parts)
     return kept, max(_bytes(_outputs(part)) for part in parts)
 
@@ -603,10 +598,10 @@ class StageStep:
         specs: tuple[tf.TensorSpec | None, tf.TensorSpec | None],
     ):
         self._step, self._messages = step, messages
-        before, after = place.stage - 1, place.stage + 1
-        self._before, self._after = specs
-        self._rank_before = place.chain[before] if self._before else None
-        self._rank_after = place.chain[after] if self._after else None
+        before, after = specs
+        # Of each neighbour what comes from it or goes to it, and its rank.
+        self._before = (before, place.chain[place.stage - 1]) if before else None
+        self._after = (after, place.chain[place.stage + 1]) if after else None
         self.bytes = 0
 
     def gradients(
@@ -657,7 +652,10 @@ class StageStep:
         ordered: Ordered,
         sums: list[tf.Tensor],
     ) -> tuple[Passed, list[tf.Tensor]]:
-        inputs = self._inputs(batch, ordered)
+        if self._before:
+            inputs = self._receive(batch.weights.shape[0], self._before, ordered)
+        else:
+            inputs = ordered.begin(batch.features)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             if self._before:
@@ -675,7 +673,7 @@ class StageStep:
                 targets.append(self._step.optimizer.scale_loss(objective))
         if self._after:
             targets.append(outputs)
-            ordered.end([*self._send(outputs, self._after, self._rank_after), outputs])
+            ordered.end([*self._send(outputs, self._after), outputs])
         else:
             sums.append(self._step.sums_of(weights, batch, outputs, loss))
             ordered.end([*targets, sums[-1]])
@@ -692,7 +690,7 @@ class StageStep:
         factors = [tf.ones_like(target) for target in targets]
         if self._after:
             width = targets[-1].shape[0]
-            factors[-1] = self._receive(width, self._after, self._rank_after, ordered)
+            factors[-1] = self._receive(width, self._after, ordered)
         else:
             factors = ordered.begin(factors)
         sources = [*weights, *([inputs] if self._before else [])]
@@ -700,7 +698,7 @@ class StageStep:
         gradients = connected(found[: len(weights)], weights, list(variables))
         if self._before:
             back = tf.zeros_like(inputs) if found[-1] is None else found[-1]
-            ordered.end(self._send(back, self._before, self._rank_before))
+            ordered.end(self._send(back, self._before))
         # Embeddings give rows.
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
@@ -719,32 +717,27 @@ class StageStep:
         if self._before:
             first = tf.nest.flatten(features)[0]
             width = tf.shape(first)[0] if first.shape[0] is None else first.shape[0]
-            inputs = self._receive(width, self._before, self._rank_before, ordered)
+            inputs = self._receive(width, self._before, ordered)
         outputs = self._step.predict(state, inputs)
         if not self._after:
             return outputs
-        sent = self._send(outputs, self._after, self._rank_after, one_at_a_time=True)
+        sent = self._send(outputs, self._after, one_at_a_time=True)
         with tf.control_dependencies(sent):
             return tf.identity(outputs)
 
-    def _inputs(self, batch: Batch, ordered: Ordered) -> Any:
-        if self._before:
-            return self._receive(batch.weights.shape[0], self._before, self._rank_before, ordered)
-        return ordered.begin(batch.features)
-
     def _receive(
-        self, width: Any, spec: tf.TensorSpec, rank: int | None, ordered: Ordered
+        self, width: Any, neighbour: tuple[tf.TensorSpec, int], ordered: Ordered
     ) -> tf.Tensor:
-        assert rank is not None
+        spec, rank = neighbour
         shape = [width, *spec.shape]
         tensor = ordered.receive(lambda: self._messages.receive(tf.stack(shape), spec.dtype, rank))
         rows = width if isinstance(width, int) else None
         return tf.ensure_shape(tensor, [rows, *spec.shape])
 
     def _send(
-        self, tensor: tf.Tensor, spec: tf.TensorSpec, rank: int | None, one_at_a_time: bool = False
+        self, tensor: tf.Tensor, neighbour: tuple[tf.TensorSpec, int], one_at_a_time: bool = False
     ) -> list[Any]:
-        assert rank is not None
+        spec, rank = neighbour
         tensor = tf.ensure_shape(tf.cast(tensor, spec.dtype), [None, *spec.shape])
         self.bytes += num_bytes([tensor])
         return [self._messages.send(tensor, rank, one_at_a_time=one_at_a_time)]

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfmat.backends.base import Backend
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
-from tfmat.networks.segments import Segment, segments, segments_of_stage
+from tfmat.networks.segments import Segment, segments
 from tfmat.optimizers.functional import call_layer
 
 
@@ -57,41 +57,31 @@ class Recomputation:
 
 def add_to(step: Step, backend: Backend) -> None:
     """Has the model's segments computed a second time."""
-    where, whole = backend.settings.model.recompute, step.whole_model
-    if whole is None:
-        step.recomputation = recomputation_of(step.model, where)
-    else:
-        step.recomputation = recomputation_of_stage(step.model, whole, where, step.gradients_follow)
+    where = backend.settings.model.recompute
+    step.recomputation = recomputation_of(
+        step.model, where, step.whole_model, step.gradients_follow
+    )
 
 
-def recomputation_of(model: keras.Model, where: str) -> Recomputation | None:
-    """The recomputation of a built model that is cut as `where` says, see `tfmat.networks.segments`; `none`: None.
+def recomputation_of(
+    model: Any, where: str, whole: keras.Model | None = None, gradients_follow: bool = True
+) -> Recomputation:
+    """The recomputation of a built model that is cut as `where` says, see `tfmat.networks.segments`.
+
+    Of a pipeline stage, a segment of the model `whole`, the last part is computed again, too, or a stage in one piece,
+    unless `gradients_follow`: other micro-batches come between a stage's forward and backward pass (Huang et al. 2019,
+    arXiv:1811.06965, 2.3).
 
     Raises:
       InputError: `where` cannot be read, or the model cannot be cut there, or not at all.
     """
-    if where == "none":
-        return None
-    parts = segments(model, where, "recompute")
-    if len(parts) == 1:
+    parts = segments(model, where, "recompute", whole)
+    if len(parts) == 1 and whole is None:
         raise InputError(
             f"recompute={where} leaves the model in one piece, of which nothing is computed again; give cuts "
             "nearer to each other, such as every:2, or leave it out"
         )
-    return Recomputation(parts)
-
-
-def recomputation_of_stage(
-    stage: Segment, model: keras.Model, where: str, gradients_follow: bool
-) -> Recomputation | None:
-    """The recomputation of a pipeline stage, which computes also its last part again, or a stage in one piece.
-
-    Other micro-batches come between a stage's forward and backward pass (Huang et al. 2019, arXiv:1811.06965, 2.3),
-    unless `gradients_follow`. `where` may name layers of other stages, too; see `recomputation_of`.
-    """
-    if where == "none":
-        return None
-    return Recomputation(segments_of_stage(stage, model, where, "recompute"), gradients_follow)
+    return Recomputation(parts, gradients_follow)
 
 
 def _call(part: Segment, weights: Any, state: Any, value: Any) -> Any:

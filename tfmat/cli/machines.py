@@ -318,7 +318,7 @@ def _seconds(flag_values: FlagValues, name: str) -> float:
 def _supervised(
     hosts: "tuple[Host, ...]", command: tuple[str, ...], policy: "Policy", folder: pathlib.Path
 ) -> int:
-    from tfmat.launch.mpirun import Progress, Restarts, RunState, check_mpirun
+    from tfmat.launch.mpirun import Restarts, RunState, check_mpirun
     from tfmat.training.run_folder import ENDED, RunFolder
 
     check_mpirun()
@@ -334,8 +334,8 @@ def _supervised(
         return RunState(len(resumed), status.get("under_way"), status.get("state") in ENDED)
 
     make_folder(folder)
-    progress = Progress(state, files.latest_clock)
-    return Restarts(hosts, command, policy, folder, progress, files.logger()).run()
+    log = files.logger()
+    return Restarts(hosts, command, policy, folder, state, files.latest_clock, log).run()
 
 
 # --------------------------------------------------------------------------------------------------

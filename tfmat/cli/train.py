@@ -204,10 +204,8 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.identification.networks import read_sidecar
     from tfmat.launch.runtime import prepare_tensorflow
 
-    read_sidecar(
-        flag_values.workdir
-    )  # a run that is not there is named before TensorFlow is loaded
-
+    # A run that is not there is named before TensorFlow is loaded.
+    read_sidecar(flag_values.workdir)
     # Blocks of curves are answered side by side.
     prepare_tensorflow(one_thread_an_operation=True, own_program=True)
     from tfmat.console import open_console, progress_bar

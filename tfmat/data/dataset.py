@@ -108,20 +108,40 @@ class Manifest:
     copies: int | None = None
     laboratory: dict[str, Any] | None = None
 
+    # Where each row lies: raw little-endian float32, no header, shard after shard.
+
     @property
-    def layout(self) -> "Layout":
-        return Layout(
-            num_rows=self.num_curves + self.num_test,
-            num_points=self.num_points,
-            num_labels=len(self.parameters),
-            shard_size=self.shard_size,
-            num_channels=self.num_channels,
-        )
+    def num_rows(self) -> int:
+        return self.num_curves + self.num_test
+
+    @property
+    def num_shards(self) -> int:
+        return -(-self.num_rows // self.shard_size)
+
+    def rows(self, shard: int) -> tuple[int, int]:
+        """First row of a shard and the row after its last."""
+        start = shard * self.shard_size
+        return start, min(start + self.shard_size, self.num_rows)
+
+    def pieces(self, shard: int) -> list[tuple[int, int]]:
+        """The rows (start, stop) of each piece of a shard."""
+        start, stop = self.rows(shard)
+        return [(first, min(first + PIECE, stop)) for first in range(start, stop, PIECE)]
+
+    def row_bytes(self, name: str) -> int:
+        features = self.num_points * self.num_channels
+        return 4 * (features if name == "features" else len(self.parameters))
+
+    def shard_bytes(self, name: str, shard: int) -> int:
+        start, stop = self.rows(shard)
+        return (stop - start) * self.row_bytes(name)
+
+    def path(self, folder: pathlib.Path, name: str, shard: int) -> pathlib.Path:
+        return folder / f"shard-{shard:05d}-of-{self.num_shards:05d}.{name}"
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes it, with the arrays' type and shapes, which other programs may want."""
-        content = dataclasses.asdict(self)
-        rows = self.layout.num_rows
+        content, rows = dataclasses.asdict(self), self.num_rows
         content |= {
             "dtype": "<f4",
             "features_shape": [rows, self.num_points, self.num_channels],
@@ -142,7 +162,7 @@ class Manifest:
         parts = [self.num_train, self.num_validation, self.num_test]
         if min(parts) < 0 or parts[0] + parts[1] != self.num_curves:
             raise InputError(f"num_train, num_validation and num_test are {parts}")
-        if len(self.shards) != self.layout.num_shards:
+        if len(self.shards) != self.num_shards:
             raise InputError(f"it lists {len(self.shards)} shards")
         names = [parameter.name for parameter in self.parameters]
         if not names or len(set(names)) < len(names):
@@ -157,41 +177,6 @@ class Manifest:
             raise InputError(f"num_channels is {self.num_channels}")
         if len(self.input_scale) != self.num_channels or min(self.input_scale) <= 0:
             raise InputError(f"input_scale is {list(self.input_scale)}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Where each row of a packed data set lies: raw little-endian float32, no header, shard after shard."""
-
-    num_rows: int
-    num_points: int
-    num_labels: int
-    shard_size: int
-    num_channels: int = CHANNELS
-
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self.shard_size)
-
-    def rows(self, shard: int) -> tuple[int, int]:
-        """First row of a shard and the row after its last."""
-        start = shard * self.shard_size
-        return start, min(start + self.shard_size, self.num_rows)
-
-    def pieces(self, shard: int) -> list[tuple[int, int]]:
-        """The rows (start, stop) of each piece of a shard."""
-        start, stop = self.rows(shard)
-        return [(first, min(first + PIECE, stop)) for first in range(start, stop, PIECE)]
-
-    def row_bytes(self, name: str) -> int:
-        return 4 * (self.num_points * self.num_channels if name == "features" else self.num_labels)
-
-    def shard_bytes(self, name: str, shard: int) -> int:
-        start, stop = self.rows(shard)
-        return (stop - start) * self.row_bytes(name)
-
-    def path(self, folder: pathlib.Path, name: str, shard: int) -> pathlib.Path:
-        return folder / f"shard-{shard:05d}-of-{self.num_shards:05d}.{name}"
 
 
 def read_manifest(folder: pathlib.Path) -> Manifest:
@@ -291,58 +276,39 @@ def find_damage(
     Returns:
       shard -> what is wrong with it, starting with the file's name; shards that are whole do not appear.
     """
-    layout = manifest.layout
 
     def check(shard: int) -> str | None:
-        return _shard_damage(folder, layout, shard, manifest.shards[shard], read)
+        checksums = manifest.shards[shard]
+        if checksums is None:
+            return f"{manifest.path(folder, 'features', shard).stem} was not finished"
+        for name in ARRAYS:
+            path, expected = manifest.path(folder, name, shard), manifest.shard_bytes(name, shard)
+            piece_bytes = PIECE * manifest.row_bytes(name)
+            try:
+                size = path.stat().st_size
+                if size != expected:
+                    return f"{path.name} is incomplete ({size} of {expected} bytes)"
+                if read and file_checksum(path, piece_bytes) != checksums.get(name):
+                    return f"{path.name} is damaged (its checksum is not the one in {MANIFEST})"
+            except FileNotFoundError:
+                return f"{path.name} is missing"
+            except OSError as error:
+                return f"{path.name} cannot be read ({error.strerror})"
+        return None
 
     with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
-        answers = pool.map(check, range(layout.num_shards))
+        answers = pool.map(check, range(manifest.num_shards))
         return {shard: answer for shard, answer in enumerate(answers) if answer is not None}
-
-
-def _shard_damage(
-    folder: pathlib.Path,
-    layout: Layout,
-    shard: int,
-    checksums: Mapping[str, str] | None,
-    read: bool,
-) -> str | None:
-    if checksums is None:
-        name = layout.path(folder, "features", shard).stem
-        return f"{name} was not finished"
-    for name in ARRAYS:
-        path = layout.path(folder, name, shard)
-        expected = layout.shard_bytes(name, shard)
-        try:
-            size = path.stat().st_size
-            if size != expected:
-                return f"{path.name} is incomplete ({size} of {expected} bytes)"
-            if read and file_checksum(path, PIECE * layout.row_bytes(name)) != checksums.get(name):
-                return f"{path.name} is damaged (its checksum is not the one in {MANIFEST})"
-        except FileNotFoundError:
-            return f"{path.name} is missing"
-        except OSError as error:
-            return f"{path.name} cannot be read ({error.strerror})"
-    return None
 
 
 def file_checksum(path: pathlib.Path, piece_bytes: int) -> str:
     """Reads a file in pieces of `piece_bytes` and returns its checksum. Needs memory for one piece only."""
     checksums = []
     buffer = memoryview(bytearray(min(piece_bytes, max(path.stat().st_size, 1))))
-    with open(path, "rb", buffering=0) as file:
-        while filled := _read_full(file, buffer):
+    with open(path, "rb") as file:
+        while filled := file.readinto(buffer):  # all of it, but at the file's end
             checksums.append(zlib.crc32(buffer[:filled]))
     return combined_checksum(checksums)
-
-
-def _read_full(file: Any, buffer: memoryview) -> int:
-    """Fills `buffer` from an unbuffered file; returns the bytes read, fewer only at the end of the file."""
-    filled = 0
-    while filled < len(buffer) and (count := file.readinto(buffer[filled:])):
-        filled += count
-    return filled
 
 
 def map_shards(paths: Sequence[str | os.PathLike], bytes_per_shard: int) -> NDArray[np.float32]:
@@ -731,16 +697,15 @@ def write_dataset(
       InputError: the folder holds another data set, there is not enough space, or a write is refused.
     """
     num_threads = num_threads or available_threads()
-    layout = manifest.layout
     if not (folder / MANIFEST).exists():
         # A billion curves are refused without looking at each of their shards.
-        _check_space(folder, sum(layout.row_bytes(name) for name in ARRAYS) * layout.num_rows)
+        _check_space(folder, sum(manifest.row_bytes(name) for name in ARRAYS) * manifest.num_rows)
     current, damage = _compare(folder, manifest, num_threads, read=False)
     if not damage:
         current, damage = _compare(folder, manifest, num_threads, read=True)
     if not damage:
         return
-    _check_space(folder, _missing_bytes(folder, layout, damage))  # before anything is made
+    _check_space(folder, _missing_bytes(folder, manifest, damage))  # before anything is made
     with locked(folder, f"another process is writing {folder}; waiting for it", wait=True) as held:
         if held:
             for stale in folder.glob(".*.tmp"):  # of a killed writer
@@ -750,8 +715,8 @@ def write_dataset(
             if current.shards[shard] is not None:
                 _LOG.warning("%s: %s; making it again", folder, what)
         if damage:
-            rows = sum(stop - start for start, stop in map(layout.rows, damage))
-            size = size_text(rows * sum(map(layout.row_bytes, ARRAYS)))
+            rows = sum(stop - start for start, stop in map(manifest.rows, damage))
+            size = size_text(rows * sum(map(manifest.row_bytes, ARRAYS)))
             _LOG.info(
                 "writing %s curves (%s) into %s; `tfmat clean` lists data sets and deletes them",
                 f"{rows:,}",
@@ -772,18 +737,18 @@ def _compare(
                 f"{folder} holds another data set than the one asked for; choose another --data_dir"
             )
     else:
-        unwritten: list[dict[str, str] | None] = [None] * manifest.layout.num_shards
+        unwritten: list[dict[str, str] | None] = [None] * manifest.num_shards
         current = dataclasses.replace(manifest, shards=unwritten)
     return current, find_damage(folder, current, num_threads, read)
 
 
-def _missing_bytes(folder: pathlib.Path, layout: Layout, shards: Iterable[int]) -> int:
+def _missing_bytes(folder: pathlib.Path, manifest: Manifest, shards: Iterable[int]) -> int:
     needed = 0
     for shard in shards:
         for name in ARRAYS:
-            path = layout.path(folder, name, shard)
+            path = manifest.path(folder, name, shard)
             # A damaged file makes room for its successor.
-            needed += layout.shard_bytes(name, shard) - (
+            needed += manifest.shard_bytes(name, shard) - (
                 path.stat().st_size if path.is_file() else 0
             )
     return needed
@@ -810,21 +775,20 @@ def _write_shards(
     progress: Progress | None,
 ) -> None:
     """Writes `shards` and, after each, the manifest with its checksum."""
-    layout = manifest.layout
     for shard in shards:
         manifest.shards[shard] = None
     manifest.write(folder)
     for shard in shards:
         for name in ARRAYS:
-            layout.path(folder, name, shard).unlink(missing_ok=True)
-    files = {shard: _ShardFiles(folder, layout, shard) for shard in shards}
+            manifest.path(folder, name, shard).unlink(missing_ok=True)
+    files = {shard: _ShardFiles(folder, manifest, shard) for shard in shards}
     buffers = threading.local()
 
     def piece(shard: int, start: int, stop: int) -> None:
         if not hasattr(buffers, "arrays"):
             # Reused by every piece of this thread: fresh pages would cost as much as the writing.
-            features = np.empty((PIECE, layout.num_points, layout.num_channels), "<f4")
-            buffers.arrays = features, np.empty((PIECE, layout.num_labels), "<f4")
+            features = np.empty((PIECE, manifest.num_points, manifest.num_channels), "<f4")
+            buffers.arrays = features, np.empty((PIECE, len(manifest.parameters)), "<f4")
         features, labels = (rows[: stop - start] for rows in buffers.arrays)
         fill(start, stop, features, labels)
         files[shard].write("features", start, features)
@@ -846,18 +810,18 @@ def _write_shards(
         finisher = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         pool = concurrent.futures.ThreadPoolExecutor(num_threads)
         stack.callback(pool.shutdown, cancel_futures=True)
-        pieces = [(shard, *rows) for shard in shards for rows in layout.pieces(shard)]
+        pieces = [(shard, *rows) for shard in shards for rows in manifest.pieces(shard)]
         computed = collections.deque(pool.submit(piece, *one) for one in pieces)
         finishing: collections.deque[concurrent.futures.Future[None]] = collections.deque()
-        done = layout.num_rows - sum(stop - start for _, start, stop in pieces)
+        done = manifest.num_rows - sum(stop - start for _, start, stop in pieces)
         if progress is not None:
-            progress(done, layout.num_rows)
+            progress(done, manifest.num_rows)
         for shard, start, stop in pieces:
             computed.popleft().result()
             done += stop - start
             if progress is not None:
-                progress(done, layout.num_rows)
-            if stop == layout.rows(shard)[1]:
+                progress(done, manifest.num_rows)
+            if stop == manifest.rows(shard)[1]:
                 finishing.append(finisher.submit(finish, shard))
             while finishing and finishing[0].done():
                 finishing.popleft().result()
@@ -872,11 +836,11 @@ class _AbandonedError(Exception):
 class _ShardFiles:
     """The two files of one shard while they are written under temporary names."""
 
-    def __init__(self, folder: pathlib.Path, layout: Layout, shard: int):
-        self._paths = {name: layout.path(folder, name, shard) for name in ARRAYS}
-        self._first_row = layout.rows(shard)[0]
-        self._row_bytes = {name: layout.row_bytes(name) for name in ARRAYS}
-        self._checksums = {name: [0] * len(layout.pieces(shard)) for name in ARRAYS}
+    def __init__(self, folder: pathlib.Path, manifest: Manifest, shard: int):
+        self._paths = {name: manifest.path(folder, name, shard) for name in ARRAYS}
+        self._first_row = manifest.rows(shard)[0]
+        self._row_bytes = {name: manifest.row_bytes(name) for name in ARRAYS}
+        self._checksums = {name: [0] * len(manifest.pieces(shard)) for name in ARRAYS}
         self._lock = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._files: dict[str, IO[bytes]] = {}
@@ -1026,18 +990,19 @@ class PackedDataset:
     def _mapped(
         cls, folder: pathlib.Path, manifest: Manifest, copy: pathlib.Path
     ) -> "PackedDataset":
-        layout = manifest.layout
 
         def array(name: str, shape: tuple[int, ...]) -> Floats:
-            paths = [layout.path(copy, name, shard) for shard in range(layout.num_shards)]
-            return map_shards(paths, layout.shard_bytes(name, 0)).reshape(shape)
+            paths = [manifest.path(copy, name, shard) for shard in range(manifest.num_shards)]
+            return map_shards(paths, manifest.shard_bytes(name, 0)).reshape(shape)
 
         settings = manifest.settings
         return cls(
             folder=folder,
             manifest=manifest,
-            features=array("features", (layout.num_rows, layout.num_points, layout.num_channels)),
-            labels=array("labels", (layout.num_rows, layout.num_labels)),
+            features=array(
+                "features", (manifest.num_rows, manifest.num_points, manifest.num_channels)
+            ),
+            labels=array("labels", (manifest.num_rows, len(manifest.parameters))),
             settings=None if settings is None else settings_of(folder, settings),
         )
 

@@ -8,10 +8,8 @@ from tfmat.errors import InputError
 _BITS = (1 << 64) - 1
 # _GOLDEN: increment of splitmix64, 2^64 over the golden ratio (Steele, Lea and Flood, 2014).
 _GOLDEN = 0x9E3779B97F4A7C15
-_SHARDS, _WITHIN = (
-    1,
-    2,
-)  # streams of hashes: one orders the shards, one the examples within a window
+# Streams of hashes: one orders the shards, one the examples within a window.
+_SHARDS, _WITHIN = 1, 2
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

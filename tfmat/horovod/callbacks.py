@@ -79,9 +79,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         now.restore()
         examples = [states["examples"] for states, _, _ in every]
         # A rank without validation data learns what the others found, so that all stop and save alike.
-        for name in dict.fromkeys(
-            name for _, _, theirs in [((), (), logs), *every] for name in theirs
-        ):
+        for name in dict.fromkeys(name for _, _, theirs in every for name in theirs):
             logs[name] = found[name] if name in found else _average(name, every, examples)
 
 

@@ -152,7 +152,7 @@ def examine() -> list[Finding]:
         slurm = pool.submit(_examine_slurm)
         *libraries, dtensor = tensorflow.result()
         return [
-            _examine_python(),
+            Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}"),
             _examine_hardware(),
             *libraries,
             _examine_mpi(),
@@ -162,10 +162,6 @@ def examine() -> list[Finding]:
             slurm.result(),
             _examine_calculix(),
         ]
-
-
-def _examine_python() -> Finding:
-    return Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}")
 
 
 def _examine_hardware() -> Finding:
@@ -434,37 +430,25 @@ def _versions() -> dict[str, str]:
 
 
 def _machine() -> dict[str, Any]:
+    gpus = sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information"))
     return {
         "name": platform.node(),
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": _field("/proc/cpuinfo", "model name")
+        or platform.processor()
+        or platform.machine(),
         "usable_processors": len(os.sched_getaffinity(0)),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpus": _gpu_models(),
+        # Models of the NVIDIA GPUs that the driver shows.
+        "gpus": [found for path in gpus if (found := _field(path, "Model"))],
     }
 
 
-def _processor() -> str:
-    for line in _lines("/proc/cpuinfo"):
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.processor() or platform.machine()
-
-
-def _gpu_models() -> list[str]:
-    """Models of the NVIDIA GPUs that the driver shows."""
-    found = []
-    for path in sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        for line in _lines(path):
-            name, _, value = line.partition(":")
-            if name.strip() == "Model":
-                found.append(value.strip())
-    return found
-
-
-def _lines(path: str | os.PathLike) -> list[str]:
+def _field(path: str | os.PathLike, name: str) -> str:
+    """The first value of a name in a file of `NAME: VALUE` lines; empty where there is none."""
     try:
-        return pathlib.Path(path).read_text("utf-8", errors="replace").splitlines()
+        text = pathlib.Path(path).read_text("utf-8", errors="replace")
     except OSError:
-        return []
+        return ""
+    found = re.search(rf"^{name}\s*:(.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""

@@ -516,21 +516,11 @@ class RunState:
     over: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How to look at a run's folder.
-
-    Attributes:
-      state: as above.
-      saved: step of the newest checkpoint and the run's clock (seconds) in it; zeros where there is none.
-    """
-
-    state: Callable[[], RunState]
-    saved: Callable[[], tuple[int, float]]
-
-
 class Restarts:
-    """The supervisor of one run, on hosts in the order of the ranks; InputError where its history is damaged."""
+    """The supervisor of one run, on hosts in the order of the ranks; InputError where its history is damaged.
+
+    `saved` tells the step of the newest checkpoint and the run's clock (seconds) in it; zeros where there is none.
+    """
 
     def __init__(
         self,
@@ -538,11 +528,13 @@ class Restarts:
         command: Sequence[str],
         policy: Policy,
         folder: pathlib.Path,
-        progress: Progress,
+        state: Callable[[], RunState],
+        saved: Callable[[], tuple[int, float]],
         log: Callable[[str], None],
     ):
         self._hosts, self._command, self._policy = tuple(hosts), command, policy
-        self._folder, self._progress, self._log = make_folder(folder), progress, log
+        self._folder, self._log = make_folder(folder), log
+        self._state, self._saved = state, saved
         self._history = History(self._folder)
         self._missing: Mapping[Host, str] = {}
         self._used: tuple[Host, ...] = ()
@@ -561,8 +553,8 @@ class Restarts:
           Interrupted, KeyboardInterrupt: after the ranks have saved.
         """
         self._started = time.monotonic()
-        self._counts = not self._progress.state().over  # else nothing trains, and the history stays
-        (reached, _), failures = self._progress.saved(), 0
+        self._counts = not self._state().over  # else nothing trains, and the history stays
+        (reached, _), failures = self._saved(), 0
         with concurrent.futures.ThreadPoolExecutor(2) as self._pool, self._told_history():
             self._missing = missing_hosts(self._hosts)
             while True:
@@ -570,7 +562,7 @@ class Restarts:
                 status, cause = self._train()
                 if status in (0, *_REFUSED, *_SAVED):
                     return Interrupted.exit_status if status in _SAVED else int(status or 0)
-                step, _ = self._progress.saved()
+                step, _ = self._saved()
                 if step > reached:
                     reached, failures = step, 0
                 if status is None:
@@ -598,7 +590,7 @@ class Restarts:
             )
             self._wait_for_folder()
         self._asked = None
-        self._before, self._under_way = self._progress.state(), None
+        self._before, self._under_way = self._state(), None
         launch = Launch(self._used, self._command)
         try:
             status, back = self._watch(launch)
@@ -657,7 +649,7 @@ class Restarts:
 
     def _look(self, now: float) -> None:
         """Notices that training goes on, and that it is over."""
-        state = self._progress.state()
+        state = self._state()
         if self._under_way is None and state != self._before and state.under_way is not None:
             self._under_way = state.under_way
             if self._incident is not None:
@@ -728,7 +720,7 @@ class Restarts:
 
     def _count_productive(self) -> None:
         if self._under_way is not None:
-            self._productive += max(0.0, self._progress.saved()[1] - self._under_way)
+            self._productive += max(0.0, self._saved()[1] - self._under_way)
 
     @property
     def _wall(self) -> float:

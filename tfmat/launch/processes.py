@@ -107,9 +107,8 @@ def processors_per_rank(processes: Processes, environment: Mapping[str, str] = o
     # The processors that this process may use are no measure by themselves: bound to a socket, several ranks share it.
     bound = len(os.sched_getaffinity(0))
     try:
-        node = len(
-            os.sched_getaffinity(1)
-        )  # the first process of a container has what the container has
+        # The first process of a container has what the container has.
+        node = len(os.sched_getaffinity(1))
     except OSError:
         node = os.cpu_count() or 1
     allocated = environment.get("SLURM_CPUS_ON_NODE", "")

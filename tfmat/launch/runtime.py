@@ -71,14 +71,14 @@ def prepare_mpi(environment: MutableMapping[str, str] = os.environ) -> None:
         environment.update(dict.fromkeys(limits, _SENT_AT_ONCE))
 
 
-def prepare_horovod(environment: MutableMapping[str, str] = os.environ) -> None:
+def prepare_horovod() -> None:
     """Sets what measures best, where the user has not said otherwise; call it before Horovod's `init`.
 
     docs/benchmark.md has the measurements.
     """
-    prepare_mpi(environment)
+    prepare_mpi()
     # Milliseconds that Horovod's thread sleeps between two looks: as long as it likes where a tensor wakes it.
-    environment.setdefault("HOROVOD_CYCLE_TIME", "10" if _wakes() else "0.5")
+    os.environ.setdefault("HOROVOD_CYCLE_TIME", "10" if _wakes() else "0.5")
 
 
 # ONEDNN: TensorFlow's own switch for the kernels of oneDNN.

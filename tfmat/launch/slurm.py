@@ -66,7 +66,8 @@ def read_site(path: str | os.PathLike | None = None) -> Site:
     Raises:
       InputError: the file is missing or no TOML, or has a key or a value that a site cannot have.
     """
-    file = pathlib.Path(path) if path is not None else _default_path()
+    home = pathlib.Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    file = home / "tfmat" / "site.toml" if path is None else pathlib.Path(path)
     if path is None and not file.exists():
         return Site()
     try:
@@ -87,11 +88,6 @@ def read_site(path: str | os.PathLike | None = None) -> Site:
     if site.local_disk and set('"`\\\n') & set(site.local_disk):
         raise InputError(f"site file {file}: local_disk is '{site.local_disk}'; give a plain path")
     return site
-
-
-def _default_path() -> pathlib.Path:
-    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return pathlib.Path(home).expanduser() / "tfmat" / "site.toml"
 
 
 def _value(file: pathlib.Path, key: str, value: Any, hint: Any) -> Any:
@@ -162,10 +158,16 @@ def job_states(job_ids: Iterable[str]) -> dict[str, str]:
     Raises:
       InputError: there is no SLURM, or its controller does not answer in time.
     """
-    job_ids = list(job_ids)
+    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T"]
     states: dict[str, str] = {}
     for job_id in job_ids:
-        found = _states_of(job_id)
+        try:
+            lines = _client([*command, f"--jobs={job_id}"]).splitlines()
+        except InputError as error:
+            if "Invalid job id" not in str(error):
+                raise
+            lines = []
+        found = dict(line.split(maxsplit=1) for line in lines if line.strip())
         states |= found or {job_id: "UNKNOWN"}
     return states
 
@@ -199,25 +201,6 @@ def with_size_of_nodes(site: Site, partition: str | None) -> Site:
         cores_per_node=site.cores_per_node or cores,
         gpus_per_node=site.gpus_per_node or gpus,
     )
-
-
-def _states_of(job_id: str) -> dict[str, str]:
-    try:
-        said = _client(
-            [
-                "squeue",
-                "--noheader",
-                "--array",
-                "--states=all",
-                "--format=%i %T",
-                f"--jobs={job_id}",
-            ]
-        )
-    except InputError as error:
-        if "Invalid job id" in str(error):
-            return {}
-        raise
-    return dict(line.split(maxsplit=1) for line in said.splitlines() if line.strip())
 
 
 def _client(command: list[str], environment: Mapping[str, str] | None = None) -> str:
@@ -267,6 +250,8 @@ def _environment(options: Iterable[str]) -> dict[str, str]:
 
 
 ARRAY_INDEX = "{array_index}"
+# How long before the time limit a job is asked to save; less where the limit itself is short.
+_SIGNAL_SECONDS = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,7 +276,6 @@ class SlurmJob:
       options: further options of sbatch, name -> value ("" for one without), which win over the site's.
       array: number of elements; each is a job of this size.
       requeue: whether the job goes on by itself after a lost node, and after the time limit.
-      signal_seconds: how long before the time limit it is asked to save; less where the limit itself is short.
     """
 
     name: str
@@ -311,16 +295,11 @@ class SlurmJob:
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     array: int | None = None
     requeue: bool = True
-    signal_seconds: int = 120
 
-
-@dataclasses.dataclass(frozen=True)
-class _Shape:
-    """A job's nodes (None for SLURM's choice), GPUs on each, and processors of each rank (None for the default)."""
-
-    nodes: int | None
-    gpus_per_node: int
-    cpus_per_rank: int | None
+    @property
+    def gpus_per_node(self) -> int:
+        """Where the number of nodes is known."""
+        return self.gpus // (self.nodes or 1)
 
 
 def job_script(job: SlurmJob, site: Site = Site()) -> str:
@@ -329,21 +308,21 @@ def job_script(job: SlurmJob, site: Site = Site()) -> str:
     Raises:
       InputError: a job that no cluster can run, in one line.
     """
-    shape = _shape(job, site)
+    job = _placed(job, site)
     requeue, script = "yes" if job.requeue else "no", shlex.quote(str(job.folder / "job.sh"))
     # The last element of an array has the number of the whole array: to requeue that would requeue all elements.
     name = "$SLURM_JOB_ID" if job.array is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     parts = [
         "#!/bin/bash",
-        *_directives(job, site, shape),
+        *_directives(job, site),
         "",
         _FORGET_OUTER_LAUNCHERS,
         _TAKE_SIGNALS,
         *_preparation(site),
-        *_staging(job, site, shape),
+        *_staging(job, site),
         "",
         _RUN.format(
-            command=_command_line(job, site, shape),
+            command=_command_line(job, site),
             requeue=requeue,
             script=script,
             job=name,
@@ -356,15 +335,15 @@ def job_script(job: SlurmJob, site: Site = Site()) -> str:
     return "\n".join(parts)
 
 
-def _shape(job: SlurmJob, site: Site) -> _Shape:
+def _placed(job: SlurmJob, site: Site) -> SlurmJob:
+    """The job with its nodes and with the processors of each rank, where they are not SLURM's choice."""
     if job.ranks < 1 or (job.nodes or 1) < 1 or job.gpus < 0:
         raise InputError(f"ranks={job.ranks}, nodes={job.nodes}, gpus={job.gpus}: too few")
-    nodes = job.nodes
-    if job.gpus and nodes is None:
+    if job.gpus and job.nodes is None:
         # Node by node: the next one is begun when this one's are all taken.
-        nodes = -(-job.gpus // (site.gpus_per_node or job.gpus))
-    gpus_per_node = job.gpus // (nodes or 1)
-    if gpus_per_node * (nodes or 1) != job.gpus or gpus_per_node > (site.gpus_per_node or job.gpus):
+        job = dataclasses.replace(job, nodes=-(-job.gpus // (site.gpus_per_node or job.gpus)))
+    nodes, on_each = job.nodes, job.gpus_per_node
+    if on_each * (nodes or 1) != job.gpus or on_each > (site.gpus_per_node or job.gpus):
         of_each = f" of {site.gpus_per_node} GPUs" if site.gpus_per_node else ""
         raise InputError(
             f"gpus={job.gpus} cannot be spread evenly over {nodes} nodes{of_each}; change gpus or nodes"
@@ -373,18 +352,19 @@ def _shape(job: SlurmJob, site: Site) -> _Shape:
         raise InputError(f"nodes={nodes} are more than ranks={job.ranks}; some would do nothing")
     ranks_per_node = -(-job.ranks // (nodes or 1))
     cpus = job.cpus_per_rank
-    if cpus is None and site.cores_per_node and gpus_per_node and site.gpus_per_node:
-        share = site.cores_per_node * gpus_per_node // site.gpus_per_node
+    if cpus is None and site.cores_per_node and on_each and site.gpus_per_node:
+        share = site.cores_per_node * on_each // site.gpus_per_node
         cpus = max(1, share // ranks_per_node)
     elif cpus is None and site.cores_per_node and job.exclusive and nodes:
         cpus = max(1, site.cores_per_node // ranks_per_node)
-    return _Shape(nodes, gpus_per_node, cpus)
+    return dataclasses.replace(job, cpus_per_rank=cpus)
 
 
-def _directives(job: SlurmJob, site: Site, shape: _Shape) -> list[str]:
+def _directives(job: SlurmJob, site: Site) -> list[str]:
     """The #SBATCH lines."""
     output = "job-%j.out" if job.array is None else "job-%A_%a.out"
-    even = shape.nodes and job.ranks % shape.nodes == 0
+    limit = limit_seconds(job.time_limit)
+    on_each, rest = divmod(job.ranks, job.nodes or 1)
     options = {
         "job-name": job.name,
         "chdir": job.start_in,
@@ -393,17 +373,18 @@ def _directives(job: SlurmJob, site: Site, shape: _Shape) -> list[str]:
         "open-mode": "append",
         "account": job.account or site.account,
         "partition": job.partition or site.partition,
-        "nodes": shape.nodes,
+        "nodes": job.nodes,
         "ntasks": job.ranks,
-        "ntasks-per-node": job.ranks // shape.nodes if even and shape.nodes else None,
-        "cpus-per-task": shape.cpus_per_rank,
-        "gres": f"gpu:{shape.gpus_per_node}" if shape.gpus_per_node else None,
+        "ntasks-per-node": on_each if job.nodes and not rest else None,
+        "cpus-per-task": job.cpus_per_rank,
+        "gres": f"gpu:{job.gpus_per_node}" if job.gpus else None,
         "mem": site.memory,
         "exclusive": "" if job.exclusive else None,
         "time": job.time_limit,
         "array": f"0-{job.array - 1}" if job.array else None,
         "requeue" if job.requeue else "no-requeue": "",
-        "signal": _signal(job),
+        # To the batch shell alone (B:), which hands it on.
+        "signal": limit and f"B:USR1@{min(_SIGNAL_SECONDS, max(1, limit // 4))}",
         **job.options,
     }
     lines = []
@@ -455,14 +436,6 @@ def _quoted(value: str) -> str:
     return value if re.fullmatch(r"[\w./:@%,=+\-]+", value) else f'"{value}"'
 
 
-def _signal(job: SlurmJob) -> str | None:
-    """The signal's option: it goes only to the batch shell (B:), which hands it on."""
-    limit = limit_seconds(job.time_limit)
-    if limit is None or not job.signal_seconds:
-        return None
-    return f"B:USR1@{min(job.signal_seconds, max(1, limit // 4))}"
-
-
 def limit_seconds(time_limit: str | None) -> int | None:
     """Seconds of a time limit in one of sbatch's forms: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None for none."""
     if time_limit is None:
@@ -497,19 +470,19 @@ def _preparation(site: Site) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _staging(job: SlurmJob, site: Site, shape: _Shape) -> list[str]:
+def _staging(job: SlurmJob, site: Site) -> list[str]:
     if job.data is None or site.local_disk is None:
         return []
     on_each = "srun --mpi=none --ntasks=$SLURM_NNODES --ntasks-per-node=1 --cpus-per-task=1 "
     text = _STAGE.format(
         data=shlex.quote(str(job.data)),
         disk=site.local_disk,
-        on_each="" if shape.nodes == 1 or job.ranks == 1 else on_each,
+        on_each="" if job.nodes == 1 or job.ranks == 1 else on_each,
     )
     return ["", text]
 
 
-def _command_line(job: SlurmJob, site: Site, shape: _Shape) -> str:
+def _command_line(job: SlurmJob, site: Site) -> str:
     one = " ".join(_word(argument) for argument in job.command)
     if site.container:
         one = f"{site.container} {one}"
@@ -518,7 +491,7 @@ def _command_line(job: SlurmJob, site: Site, shape: _Shape) -> str:
     if site.launcher == "mpirun":
         return f"mpirun -np {job.ranks} --bind-to none {one}"
     # srun does not take the job's --cpus-per-task for its own since SLURM 22.05.
-    cpus = f" --cpus-per-task={shape.cpus_per_rank}" if shape.cpus_per_rank else ""
+    cpus = f" --cpus-per-task={job.cpus_per_rank}" if job.cpus_per_rank else ""
     return f"srun --mpi={site.mpi} --ntasks={job.ranks}{cpus} {one}"
 
 

@@ -733,11 +733,10 @@ def _introduce(link: Link, rank: int, deadline: float) -> bool:
 #   stood still does not count. `fail` tells an exception. Ranks that wait in collectives at different places wait for
 #   each other.
 # * Rank 0 gathers for a moment what it hears, since one death makes others complain, chooses the surest cause, tells
-# all
-#   ranks to be quiet, writes one line to standard error and ends; then all end, with exit status 4. Where rank 0 itself
-#   is lost, rank 1 writes the line, and the others give it time for that: mpirun kills all ranks about two seconds
-# after
-#   the first one ended. Where rank 1 is lost as well (same node), one rank of another node writes it a little later.
+#   all ranks to be quiet, writes one line to standard error and ends; then all end, with exit status 4. Where rank 0
+#   itself is lost, rank 1 writes the line, and the others give it time for that: mpirun kills all ranks about two
+#   seconds after the first one ended. Where rank 1 is lost as well (same node), one rank of another node writes it a
+#   little later.
 #
 # A failure is told within a second (a death, an exception), or after the time-out and at most six seconds more.
 
@@ -882,9 +881,8 @@ class Star(threading.Thread):
     def run(self) -> None:
         awake = beat = time.monotonic()
         next_beat = beat + self._interval
-        for other in list(
-            self._links
-        ):  # what came together with the proof: no event will tell of it
+        # What came together with the proof: no event will tell of it.
+        for other in list(self._links):
             self._read(other, beat)
         while not self._over():
             ready = self._selector.select(max(0.0, min(next_beat, self._due()) - time.monotonic()))

@@ -388,16 +388,13 @@ _RECORDS_FOR_SPREAD = 2048
 _NON_DECREASING = {"relu", "leaky_relu", "elu", "selu", "softplus", "tanh", "sigmoid", "linear"}
 
 
-def build_for(config: Config, dataset: Any, kept: Any = None) -> keras.Model:
-    """The config's network for a data set (`PackedDataset`), with seeded initial weights; see `build_model`.
-
-    `kept` (`Kept`) is where fits are kept, by default the data set's folder.
-    """
+def build_for(config: Config, dataset: Any) -> keras.Model:
+    """The config's network for a data set (`PackedDataset`), with seeded initial weights; see `build_model`."""
     spread = fit = None
     law = dataset.settings and dataset.settings.build_law()
     terms = law.label_columns_of_terms if law else []
     if config.model.representation == "fit":
-        fit = _fit_for(dataset, kept or dataset.kept)
+        fit = _fit_for(dataset)
     if config.model.representation == "plastic_spectrum":
         tests = np.asarray(dataset.features[: min(dataset.num_train, _RECORDS_FOR_SPREAD)])
         tests = tests.reshape(-1, dataset.form.points, tests.shape[2])
@@ -414,8 +411,9 @@ def build_for(config: Config, dataset: Any, kept: Any = None) -> keras.Model:
     )
 
 
-def _fit_for(dataset: Any, kept: Any) -> LawFit:
+def _fit_for(dataset: Any) -> LawFit:
     """The fit whose starts are learnt of a data set, once for all of its runs: that takes seconds."""
+    kept = dataset.kept
     records, labels = (
         np.asarray(array[: min(dataset.num_train, RECORDS_FOR_START)])
         for array in (dataset.features, dataset.labels)
@@ -499,16 +497,8 @@ def build_model(
             features, mode = fitted[:, : -2 * num_outputs], fitted[:, -2 * num_outputs :]
             for layer in hidden:
                 features = layer(features)
-    elif num_tests > 1:
-        features = _pooled(model_config, curve, channels, encoder, hidden, input_scale, tokens)
-    elif model_config.input_scaling == "curve":
-        told = _told(curve, channels)
-        features = _shape_and_extent(told, encoder, hidden, input_scale)
-    elif len(channels) > 3:
-        with keras.name_scope("curve_to_parameters"):
-            features = _told(curve, channels)
-            for layer in (*encoder, *hidden):
-                features = layer(features)
+    elif num_tests > 1 or model_config.input_scaling == "curve" or len(channels) > 3:
+        features = _features(model_config, curve, channels, encoder, hidden, input_scale, tokens)
     else:
         stack = [curve, *encoder, *hidden]
         if model_config.uncertainty == "none":
@@ -559,7 +549,7 @@ def _told(curve: Any, channels: Sequence[str]) -> Any:
     return SettingChannels(channels, name="settings")(curve) if len(channels) > 3 else curve
 
 
-def _pooled(
+def _features(
     model_config: Config,
     curve: Any,
     channels: Sequence[str],
@@ -568,55 +558,41 @@ def _pooled(
     input_scale: Sequence[float],
     tokens: Sequence[Sequence[float]],
 ) -> Any:
-    """Features [batch, units] of records of several tests."""
-    num_tests, by_curve = len(tokens), model_config.input_scaling == "curve"
+    """Features [batch, units] of records of one test or several; with `input_scaling="curve"` [batch, units + 2].
+
+    The curve's shape goes through all layers then, its extent in behind the convolutions. A parameter on a log scale is
+    the logarithm of the extent plus a function of the shape, so that the extent goes beside the features too.
+    """
+    num_tests, extent = max(1, len(tokens)), None
     with keras.name_scope("curve_to_parameters"):
-        tests = features = SplitTests(num_tests, name="tests")(_told(curve, channels))
-        extent = None
-        if by_curve:
+        tests = _told(curve, channels)
+        if num_tests > 1:
+            tests = SplitTests(num_tests, name="tests")(tests)
+        features = tests
+        if model_config.input_scaling == "curve":
             features = CurveShape(name="shape")(tests)
             extent = CurveExtent(input_scale, name="extent")(tests)
         for layer in encoder:
             features = layer(features)
         if extent is not None:
             features = layers.Concatenate(name="flat_shape_and_extent")([features, extent])
-        flag = channels.index("flag")
-        if model_config.representation == "plastic_spectrum":
-            flag = features.shape[1]
-            seen = SeenTests(num_tests, name="seen_tests")(features, tests)
-            tests = SplitTests(num_tests, name="seen")(seen)
-            features = tests[:, 0, :flag]
-        features = TestTokens(tokens, name="tokens")(features)
-        features = layers.Dense(model_config.hidden_units[0], name="test")(features)
-        features = layers.Activation(model_config.activation, name="test_activation")(features)
-        features = PoolTests(num_tests, flag, name="pool")(features, tests)
+        if num_tests > 1:
+            flag = channels.index("flag")
+            if model_config.representation == "plastic_spectrum":
+                flag = features.shape[1]
+                seen = SeenTests(num_tests, name="seen_tests")(features, tests)
+                tests = SplitTests(num_tests, name="seen")(seen)
+                features = tests[:, 0, :flag]
+            features = TestTokens(tokens, name="tokens")(features)
+            features = layers.Dense(model_config.hidden_units[0], name="test")(features)
+            features = layers.Activation(model_config.activation, name="test_activation")(features)
+            features = PoolTests(num_tests, flag, name="pool")(features, tests)
         for layer in hidden:
             features = layer(features)
         if extent is None:
             return features
-        extent = PoolTests(num_tests, name="pooled_extent")(extent, tests)
-        return layers.Concatenate(name="features_and_extent")([features, extent])
-
-
-def _shape_and_extent(
-    curve: Any,
-    encoder: Sequence[layers.Layer],
-    hidden: Sequence[layers.Layer],
-    input_scale: Sequence[float],
-) -> Any:
-    """Features [batch, units + 2]: the curve's shape goes through all layers, its extent in behind the convolutions.
-
-    A parameter on a log scale is the logarithm of the extent plus a function of the shape, so that the extent goes
-    beside the features too.
-    """
-    with keras.name_scope("curve_to_parameters"):
-        features = CurveShape(name="shape")(curve)
-        extent = CurveExtent(input_scale, name="extent")(curve)
-        for layer in encoder:
-            features = layer(features)
-        features = layers.Concatenate(name="flat_shape_and_extent")([features, extent])
-        for layer in hidden:
-            features = layer(features)
+        if num_tests > 1:
+            extent = PoolTests(num_tests, name="pooled_extent")(extent, tests)
         return layers.Concatenate(name="features_and_extent")([features, extent])
 
 

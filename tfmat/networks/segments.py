@@ -62,11 +62,13 @@ class Segment(keras.layers.Layer):
         return self._function._run_through_graph(inputs, operation_fn=operation)
 
 
-def segments(model: keras.Model, where: str, key: str) -> list[Segment]:
+def segments(
+    model: "keras.Model | Segment", where: str, key: str, whole: keras.Model | None = None
+) -> list[Segment]:
     """The model's segments, in the order in which they run; together they hold each of its layers once.
 
     Args:
-      model: built.
+      model: built; or one or more layers of the model `whole`, whose names may belong to layers elsewhere.
       where: `every:K`, a cut after each K-th layer with weights (a part that cannot be cut counts as one), or regular
         expressions with commas between them, a cut behind each layer whose whole name one of them matches.
       key: for errors, under which people said so.
@@ -77,24 +79,9 @@ def segments(model: keras.Model, where: str, key: str) -> list[Segment]:
     places = possible_cuts(model, key)
     if where.startswith("every:"):
         return cut_model(model, _every(places, where, key))
-    return cut_model(model, named_cuts(places, where, key))
-
-
-def segments_of_stage(stage: Segment, model: keras.Model, where: str, key: str) -> list[Segment]:
-    """The segments of one segment of a model: `every:K` counts anew in it; names may belong to layers elsewhere.
-
-    Args:
-      stage: one or more layers of the model.
-      model, where, key: as for `segments`.
-
-    Raises:
-      InputError: as `segments` does.
-    """
-    places = possible_cuts(stage, key)
-    if where.startswith("every:"):
-        return cut_model(stage, _every(places, where, key))
-    names = {cut.layer_name for cut in named_cuts(possible_cuts(model, key), where, key)}
-    return cut_model(stage, [place for place in places if place.layer_name in names])
+    named = named_cuts(possible_cuts(whole, key) if whole else places, where, key)
+    names = {cut.layer_name for cut in named}
+    return cut_model(model, [place for place in places if place.layer_name in names])
 
 
 def cut_model(model: keras.Model | Segment, places: Sequence["Cut"]) -> list[Segment]:

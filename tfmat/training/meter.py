@@ -511,10 +511,8 @@ def find_gpu() -> Any:
         if name.isdecimal():
             return pynvml.nvmlDeviceGetHandleByIndex(int(name))
         return pynvml.nvmlDeviceGetHandleByUUID(name)
-    except (
-        Exception
-    ):  # measuring is no reason to fail: a driver without NVML, a container without rights
-        return None
+    except Exception:
+        return None  # measuring is no reason to fail: a driver without NVML, a container without rights
 
 
 def read_gpu(gpu: Any) -> GpuSample | None:

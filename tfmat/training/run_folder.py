@@ -155,11 +155,8 @@ class RunFolder:
             k for k in before.keys() - now.keys() if k.partition(".")[0] not in FREE_SECTIONS
         }
         if before.get("local_steps") == now.get("local_steps") == 1:
-            left_out |= {
-                "outer_learning_rate",
-                "outer_momentum",
-                "overlap_meetings",
-            }  # of meetings that there are not
+            # Of meetings that there are not.
+            left_out |= {"outer_learning_rate", "outer_momentum", "overlap_meetings"}
         # Other data follow from another law or number of curves, which tell a user more.
         key = first_difference(before, now, _CHANGEABLE | left_out | {"data_id"})
         key = key or first_difference(before, now, _CHANGEABLE | left_out)

@@ -11,7 +11,7 @@ from keras import layers
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.pipeline import make_stages
-from tfmat.backends.recomputation import recomputation_of, recomputation_of_stage
+from tfmat.backends.recomputation import recomputation_of
 from tfmat.backends.step import (
     Batch,
     State,
@@ -89,7 +89,7 @@ def test_a_network_of_a_config(float64):
 
 @pytest.mark.parametrize(
     ("where", "gradients_follow", "times"),
-    [("none", True, 1), ("every:100", True, 1), ("every:100", False, 2), ("sum2", False, 2)],
+    [(None, True, 1), ("every:100", True, 1), ("every:100", False, 2), ("sum2", False, 2)],
 )
 def test_a_pipeline_stage_is_computed_again_where_others_come_between(
     where, gradients_follow, times
@@ -97,9 +97,8 @@ def test_a_pipeline_stage_is_computed_again_where_others_come_between(
     """Counted in the graph: its two layers with a tanh, for the stage in one piece and with a cut of another stage."""
     model = residual_model(normalize=False)
     stage = make_stages(model, 2, "sum1").segments[0]
-    recomputation = recomputation_of_stage(stage, model, where, gradients_follow)
     step = Step(stage, make_functional("adam"), MSE, {})
-    step.recomputation = recomputation
+    step.recomputation = where and recomputation_of(stage, where, model, gradients_follow)
     weights = [tf.constant(v.numpy()) for v in stage.trainable_variables]
     features = tf.ones((4, 8), weights[0].dtype)
     batch = Batch(features, features, tf.ones(4), tf.constant(4.0))
@@ -139,11 +138,11 @@ def test_pieces_side_by_side(float64):
         for _ in range(2)
     ]
     found = []
-    for where in ("none", "every:1"):
+    for where in (None, "every:1"):
         optimizer = make_functional("adam")
         optimizer.build(model.trainable_variables)
         step = Step(model, optimizer, MSE, {})
-        step.recomputation = recomputation_of(model, where)
+        step.recomputation = where and recomputation_of(model, where)
         state = State(
             *([tf.identity(v) for v in p] for p in State.variables_of(model, optimizer)[:3])
         )

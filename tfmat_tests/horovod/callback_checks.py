@@ -25,6 +25,15 @@ from tfmat_tests.horovod.problem import (
 )
 
 
+def _broadcast(model, *arguments):
+    """The callback that did it."""
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(*arguments)
+    callback.set_params({"epochs": 1, "steps": 5})
+    callback.set_model(model)
+    callback.on_train_begin()
+    return callback
+
+
 def check_broadcast_of_all_state(folder):
     """Weights, moving statistics, slots, step and learning rate of the root; other random numbers on each rank."""
 
@@ -48,10 +57,7 @@ def check_broadcast_of_all_state(folder):
     state = [each for each in model.variables if not each.path.endswith("generator_state")]
     expected = hvd.broadcast_object([each.numpy() for each in state], root)
 
-    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(root)
-    callback.set_params({"epochs": 1, "steps": 5})
-    callback.set_model(model)
-    callback.on_train_begin()
+    callback = _broadcast(model, root)
     slots = model.optimizer.variables
     assert_alike([*state, *slots])
     assert_near([each.numpy() for each in state], expected, 1e-300)
@@ -66,19 +72,19 @@ def check_broadcast_of_all_state(folder):
     assert hvd.allgather_object(seed.numpy().tolist()) == seeds
 
 
-def check_broadcast_of_other_optimizers(folder):
-    """A model of two networks has an optimizer for each."""
+def check_broadcast_of_other_optimizers_but_not_of_local_variables(folder):
+    """A model of two networks has an optimizer for each; what is registered as local is kept."""
     model = make_model(seed=hvd.rank())
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
     model.critic = hvd.DistributedOptimizer(keras.optimizers.Adam(0.1))
     model.critic.build(model.trainable_variables)
     model.critic.variables[2].assign(model.critic.variables[2] + hvd.rank() + 1)
-    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
-    callback.set_params({"epochs": 1, "steps": 5})
-    callback.set_model(model)
-    callback.on_train_begin()
-    assert_alike(model.critic.variables)
+    kept, sent = model.layers[0].kernel, model.layers[1].kernel
+    before = kept.numpy()
+    _broadcast(model, 0, "", [kept])
+    assert_alike([*model.critic.variables, sent])
     assert np.all(model.critic.variables[2].numpy() == 1)
+    np.testing.assert_array_equal(kept.numpy(), before)
 
 
 class RestoresAt(keras.callbacks.Callback):
@@ -185,20 +191,6 @@ def check_validation_on_rank_0_alone(folder):
     )
     assert len(recorder.logs) == 2
     assert_alike([logs["val_loss"] for logs in recorder.logs])
-
-
-def check_local_variables_are_kept(folder):
-    """What is registered as local is not broadcast."""
-    model = make_model(seed=hvd.rank())
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
-    kept, sent = model.layers[0].kernel, model.layers[1].kernel
-    before = kept.numpy()
-    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0, "", [kept])
-    callback.set_params({"epochs": 1, "steps": 5})
-    callback.set_model(model)
-    callback.on_train_begin()
-    np.testing.assert_array_equal(kept.numpy(), before)
-    assert_alike([sent])
 
 
 def check_lengths_are_compared(folder):

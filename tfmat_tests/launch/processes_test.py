@@ -11,6 +11,7 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.launch.processes import Processes, find_processes, processors_per_rank
+from tfmat_tests.processes import rank_environment
 
 
 def variables(text: str) -> dict[str, str]:
@@ -182,15 +183,10 @@ def test_under_real_mpirun(binding, tmp_path):
         "answer = [dataclasses.asdict(found), processors_per_rank(found), len(os.sched_getaffinity(0))]; "
         "json.dump(answer, open(f'{sys.argv[1]}/{found.rank}', 'w'))"
     )
-    environment = {
-        **os.environ,
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }
     command = ["mpirun", "--oversubscribe", "--bind-to", binding, "-np", "2", sys.executable]
     done = subprocess.run(
         [*command, "-c", program, str(tmp_path)],
-        env=environment,
+        env=rank_environment(),
         capture_output=True,
         text=True,
         timeout=120,

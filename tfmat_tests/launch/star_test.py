@@ -1,6 +1,5 @@
 """The star with real processes: whatever happens to one rank, the others end, and one line says why."""
 
-import os
 import pathlib
 import signal
 import socket
@@ -12,9 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tfmat.launch.watchdog import AGAIN, name_ranks
-from tfmat_tests.mpi import is_running, need_mpirun
+from tfmat_tests.mpi import PROJECT, is_running, need_mpirun
+from tfmat_tests.processes import rank_environment
 
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "tfmat_tests.launch.star_rank"]
 PATIENCE = 60.0  # seconds: what is promised
 HOST = socket.gethostname()
@@ -22,9 +21,9 @@ PLACE = "in phase validation at step 1300"
 
 
 def environment(**changes: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k.partition("_")[0] not in ("HOROVOD", "TFMAT")}
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**kept, **root, "TFMAT_WORKER_TIMEOUT": "2", **changes}
+    given = rank_environment()
+    kept = {k: v for k, v in given.items() if k.partition("_")[0] not in ("HOROVOD", "TFMAT")}
+    return {**kept, "TFMAT_WORKER_TIMEOUT": "2", **changes}
 
 
 class Ranks:
