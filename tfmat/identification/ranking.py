@@ -92,6 +92,8 @@ _HELD = 0.98
 _MOST = 0.5
 # _FALLEN: share of the largest stress that is left at its end, at the most.
 _FALLEN = 0.97
+# _SLOWER: factor between the rates of strain at the loading and of creep.
+_SLOWER = 10.0
 # _ABOVE: factor by which noise may raise the stress behind the ramp.
 _ABOVE = 1.02
 
@@ -215,11 +217,14 @@ def _is_held(time: np.ndarray, strain: np.ndarray, stress: np.ndarray) -> bool:
 
 
 def _creeps(time: np.ndarray, strain: np.ndarray, stress: np.ndarray) -> bool:
-    """Whether a stress [points] is held for most of the time while the strain grows."""
+    """Whether a stress [points] is held for most of the time while the strain grows far slower than at the loading."""
     held = stress >= _HELD * stress.max()
     first = int(held.argmax())
-    share = (time[-1] - time[first]) / (time[-1] - time[0]) if time[-1] > time[0] else 0.0
-    return bool(held[first:].all() and share > _MOST and strain[-1] * _FALLEN > strain[first])
+    loading, hold = float(time[first] - time[0]), float(time[-1] - time[first])
+    grown = float(strain[-1] - strain[first])
+    # A metal that hardly hardens is stretched as fast behind its yield point.
+    slower = abs(float(strain[first])) * hold > _SLOWER * grown * loading
+    return bool(held[first:].all() and grown > 0.0 and hold > _MOST * (hold + loading) and slower)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from tfmat.records.programmes import (
 from tfmat.records.reading import RawCurve, is_stretch
 from tfmat.records.record import Caveat, CurveTarget, MeasuredTest, drift_of_middle, half_cycles
 from tfmat.records.tables import MINIMUM_POINTS, STRAIN_UNITS, STRESS_UNITS
-from tfmat.records.tensile import elastic_line, engineering_stress, stretch_of
+from tfmat.records.tensile import elastic_line, engineering_stress, noise_of, stretch_of
 
 # --------------------------------------------------------------------------------------------------
 # Is this a curve of the kind that the law is for, and in the right units? If not, which unit or law would explain it.
@@ -385,6 +385,14 @@ _LARGEST_STRAIN, _LARGEST_STRETCH = 0.6, 20.0
 # reaches the share.
 _STIFFNESS, _SHARE = 2.0, 0.2
 _DRIFT = 0.03
+# _GROWS: share of the largest stress by which the stress grows between two cycles that do not follow each other.
+_GROWS = 0.04
+# _OVER_NOISE: and by so many times the noise.
+_OVER_NOISE = 6.0
+# _STEP: share of the range of strain; shorter steps tell no stiffness.
+_STEP = 0.005
+# _FEW_TURNS: steps over half of the range; a record with more holds turns without points between them.
+_FEW_TURNS = 3
 NO_UNLOADING = "no unloading"
 
 
@@ -437,6 +445,13 @@ def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
             text = (
                 f"the file leaves out cycles ({raw.missing_cycles}), and its rows were taken as if they followed each "
                 "other: hardening over the cycles is wrong"
+            )
+            _warn(test, Caveat("cycles missing", text, "export every cycle up to the last", True))
+        elif test.turns and (row := _jump_at_rest(test.strain, test.stress_mpa)) is not None:
+            before, after = test.stress_mpa[row : row + 2]
+            text = (
+                f"its stress jumps from {before:.4g} to {after:.4g} MPa at strain {test.strain[row]:.3g}, which stands "
+                "still: rows or cycles are missing there, and what was taken for hardening is not"
             )
             _warn(test, Caveat("cycles missing", text, "export every cycle up to the last", True))
     mode, said = raw.mode_in_head
@@ -504,6 +519,18 @@ def _drives_one_loading(programme: Programme) -> bool:
 
 def _check_cycles(test: MeasuredTest) -> None:
     turns = test.turns
+    moved = np.abs(np.diff(test.strain)) > 0.5 * np.ptp(test.strain)
+    if not turns and np.count_nonzero(moved) > _FEW_TURNS:
+        _warn(
+            test,
+            Caveat(
+                NO_UNLOADING,
+                "its rows are the turns of its cycles alone, and a law follows the way between them",
+                "export the points of every cycle",
+                blocks=True,
+            ),
+        )
+        return
     if not turns:
         what = (
             "isotropic hardening and backstresses"
@@ -537,6 +564,19 @@ def _check_cycles(test: MeasuredTest) -> None:
                 "an extensometer that slips or drifts does that; the strain was left as it is",
             ),
         )
+
+
+def _jump_at_rest(strain: np.ndarray, stress: np.ndarray) -> int | None:
+    """The first point at which the stress [points] grows in one step while the strain stands still; or None."""
+    moved, grown = np.abs(np.diff(strain)), np.diff(np.abs(stress))
+    far = moved > _STEP * np.ptp(strain)
+    if not far.any():
+        return None
+    stiffest = float((np.abs(np.diff(stress))[far] / moved[far]).max())
+    least = max(_GROWS * float(np.abs(stress).max()), _OVER_NOISE * noise_of(stress))
+    # Twice the elastic stress of the step: a first step of a loading is none.
+    found = (grown > least) & (grown > 2.0 * stiffest * moved) & (stress[1:] * stress[:-1] > 0.0)
+    return int(found.argmax()) if found.any() else None
 
 
 def _check_hold(test: MeasuredTest) -> None:

@@ -352,7 +352,7 @@ _WORDS: dict[str, set[str]] = {
     "strain": word_set(
         """
         strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
-        deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy
+        deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy exy
         epsx epsy epsxx epsyy sg sg1 sg2 sg3 sg4
         estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
         παραμόρφωση deformacija regangan
@@ -1103,9 +1103,16 @@ _TRANSVERSE = 0.75
 
 
 def _along_the_load(table: Table, found: list[int]) -> list[int]:
-    """Of `exx` and `eyy` the strain along the load, by the numbers; none where they do not tell it."""
+    """Of `exx`, `eyy` and `exy` the strain that goes with the stress, by the numbers; none where these tell none."""
+    shear = [i for i in found if _SHEAR_WORDS.search(table.header[i])]
+    stress = [table.header[i] for i in columns_named(table, "stress")]
+    if shear and any(map(_SHEAR_WORDS.search, stress)):
+        return shear if len(shear) == 1 else []
+    found = [i for i in found if i not in shear]
+    if len(found) == 1 and shear:
+        return found
     names = [plain(split_header(table.header[i])[0]) for i in found]
-    if len(found) != 2 or names[0].translate(str.maketrans("xy", "yx")) != names[1]:
+    if len(found) != 2 or _other_direction(names[0]) != names[1]:
         return []
     ends = []
     for i in found:
@@ -1125,6 +1132,12 @@ def _along_the_load(table: Table, found: list[int]) -> list[int]:
         "smaller and of the other sign"
     )
     return [found[taken]]
+
+
+def _other_direction(name: str) -> str:
+    """`eyy` of `exx`, and `eps_22` of `eps_11`."""
+    turned = {"x": "y", "y": "x", "11": "22", "22": "11"}
+    return re.sub("x|y|11|22", lambda match: turned[match[0]], name)
 
 
 def _quantity_of(table: Table, index: int) -> str:
@@ -1314,7 +1327,7 @@ _HEIGHT_NOTE = (
 )
 _DIAMETER_NOTE = (
     rf"{_WHOSE}(gau?ge )?(diameter|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|średnica|průměr|çap|диаметр"
-    r"|直径|d( ?0)?|[ø⌀])( d ?0?)?"
+    r"|直径|d ?0|[ø⌀])( d ?0?)?"
 )
 _WIDTH_NOTE = (
     rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|szerokość|breedte|šířka|genişlik|ширина"

@@ -1317,6 +1317,10 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
             f"the header ({line} {number}) names {len(names)} columns, the rows below it have {width} values "
             "(decimal commas between commas? then use semicolons)"
         )
+    before = above[-2 - used : -1 - used]
+    if not used and before and _is_unit_row(before[0][1]):
+        row = [str(cell).strip() for cell in before[0][1]]
+        units, used = [*(cell or None for cell in row), *[None] * width][:width], 1
     return names, (units + [None] * len(names))[: len(names)], used + 1
 
 

@@ -9,7 +9,7 @@ import tfmat
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.identification.networks import law_alone
-from tfmat.identification.ranking import KINDS, choose_law, kind_of_files
+from tfmat.identification.ranking import KINDS, TENSION, choose_law, kind_of_files
 from tfmat.materials import find_law
 from tfmat.materials.registry import LAWS
 from tfmat.records.cleaning import CleaningOptions
@@ -124,6 +124,21 @@ def test_relaxation_may_be_a_metal_s_or_a_polymer_s(tmp_path):
         kind(path)
     with pytest.raises(InputError, match="several materials"):
         kind(f"relaxation={path}")
+
+
+def test_creep_is_named_and_a_plateau_is_none(tmp_path):
+    time = np.concatenate([[0.0], np.geomspace(1.0, 1e6, 60)])
+    strain = 4e-4 * (time > 0) + 1e-9 * time
+    rows = [f"{t:.6g},{e:.6g},{60 * (t > 0):g}" for t, e in zip(time, strain, strict=True)]
+    path = tmp_path / "creep.csv"
+    path.write_text("\n".join(["time [s],strain,stress [MPa]", *rows]))
+    with pytest.raises(InputError, match="a creep test. Say the test and the law, --law=norton"):
+        kind(path)
+    # A metal that hardly hardens is stretched, and its load still changes.
+    stress = 300.0 * np.minimum(time / 1e4, 1.0) + 0.02 * np.arange(61)
+    rows = [f"{t:.6g},{t * 1e-7:.6g},{s:.6g}" for t, s in zip(time, stress, strict=True)]
+    path.write_text("\n".join(["time [s],strain,stress [MPa]", *rows]))
+    assert kind(path) is TENSION
 
 
 def test_best_law_answers_for_all_files_as_if_it_were_named(steel, tmp_path, capsys):

@@ -457,3 +457,31 @@ def test_a_stress_that_is_one_at_the_start_of_a_relaxation_may_be_normalized(tmp
     assert [c.blocks for c in test.warnings if c.kind == "normalized stress?"] == [True]
     (test,) = only(Viscous(), path, stress_unit="MPa").tests
     assert "normalized stress?" not in [c.kind for c in test.warnings]
+
+
+def test_cycles_that_do_not_follow_each_other_are_told_by_the_stress_alone(tmp_path):
+    strain, stress = loops()
+    hardened = np.concatenate([stress[:81], 1.2 * stress[160:241]])
+    several = np.concatenate([strain[:81], strain[160:241]])
+    path = saved(tmp_path, "true strain,true stress (MPa)", several, hardened)
+    (test,) = only(LAW, path).tests
+    (said,) = [c for c in test.warnings if c.kind == "cycles missing"]
+    assert said.blocks
+    assert "from -300 to -360 MPa at strain -0.01" in said.text
+    # Relaxation at the turns lowers the stress, and every row of whole loops follows the one before.
+    held = (
+        np.insert(strain, [81, 81, 81], strain[80]),
+        np.insert(stress, [81] * 3, 0.8 * stress[80]),
+    )
+    for e, s in ((strain, stress), held):
+        (test,) = only(LAW, saved(tmp_path, "true strain,true stress (MPa)", e, s)).tests
+        assert "cycles missing" not in [c.kind for c in test.warnings]
+
+
+def test_a_record_of_turns_alone_says_what_is_missing(tmp_path):
+    strain, stress = loops(number=20)
+    path = saved(tmp_path, "true strain,true stress (MPa)", strain[40::40], stress[40::40])
+    (test,) = only(LAW, path).tests
+    (said,) = [c for c in test.warnings if c.kind == "no unloading"]
+    assert "the turns of its cycles alone" in said.text
+    assert said.blocks

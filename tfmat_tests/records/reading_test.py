@@ -58,6 +58,7 @@ def read_one(path, **options):
         ("Tensile strain (Extensometer 1),Tensile stress (MPa)", ",", 1, 1),
         ("microstrain strain [microstrain],stress", ",", 1e-6, 1),
         ("strain,stress\n%,ksi", ",", 0.01, 6.89475729),
+        ("%,ksi\nstrain,stress", ",", 0.01, 6.89475729),
         ("% strain;stress", ";", 0.01, 1),
         ("%strain;stress", ";", 0.01, 1),
         ("Microstrain;stress", ";", 1e-6, 1),
@@ -220,7 +221,7 @@ def load_under(tmp_path, head: list[str], **options):
         ["b = 10 mm, t = 3 mm, L0 = 20 mm"],
         ["Width: 10 mm; Thickness: 3 mm; Gauge length: 20 mm"],
         ["Ø 6.18038723", "L0 = 20 mm"],
-        ["Specimen: round bar, d = 6.18038723 mm", "L0 = 20 mm"],
+        ["Specimen: round bar, d0 = 6.18038723 mm", "L0 = 20 mm"],
         ["Area 30 mm²", "Gauge length 20 mm"],
         ["A: 30 mm²", "L0: 20 mm"],
     ],
@@ -304,6 +305,7 @@ def test_a_height_is_the_length_under_compression_alone(tmp_path):
         ("Specimen size: 150 x 12.5 mm", "give its cross-section with --area"),
         ("Final width = 9 mm, final thickness = 2 mm", "give its cross-section with --area"),
         ("After fracture: width = 9 mm, thickness = 2 mm", "give its cross-section with --area"),
+        ("Fmax = 1200 N, d = 8.3 mm", "give its cross-section with --area"),
         ("Specimen: 10 x 20 x 30 mm", "give its cross-section with --area"),
     ],
 )
@@ -1391,13 +1393,20 @@ def test_every_real_file_in_ksi_shows_signs_of_it(real_curves):
         assert np.isfinite(curve.stress_mpa).all()
 
 
-@pytest.mark.parametrize("names", [("exx", "eyy"), ("eyy", "exx"), ("epsilon_x", "epsilon_y")])
+@pytest.mark.parametrize(
+    "names", [("exx", "eyy"), ("eyy", "exx"), ("epsilon_x", "epsilon_y"), ("eps_11", "eps_22")]
+)
 def test_of_two_directions_of_a_picture_the_strain_along_the_load_counts(tmp_path, names):
     rows = [f"{e:.8g};{-0.4 * e:.8g};1e-5;{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
     path = write(tmp_path, "\n".join([f"{names[0]};{names[1]};exy;stress [MPa]", *rows]))
     curve = read_one(path)
     np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
     assert f"took '{names[0]}' as the strain along the load" in curve.steps[0]
+    # Beside a shear stress the shear strain counts, half of gamma.
+    path = write(tmp_path, "\n".join([f"{names[0]};{names[1]};exy;shear stress [MPa]", *rows]))
+    curve = read_one(path)
+    np.testing.assert_allclose(curve.strain, 1e-5)
+    assert curve.shear_strain == "tensor"
     # In shear neither is, and a strain of the same sign is no transverse one.
     for other in (-1.0, 0.4):
         rows = [f"{e:.8g};{other * e:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
