@@ -29,7 +29,7 @@ from tfmat.errors import InputError
 
 if TYPE_CHECKING:
     from tfmat.large_batch.landscape import EndedRun, LandscapeOptions
-    from tfmat.large_batch.learning_curve import Answer, Estimate, LearningCurve
+    from tfmat.large_batch.learning_curve import Estimate, LearningCurve
     from tfmat.launch.slurm import Site, SlurmJob
 
 # --------------------------------------------------------------------------------------------------
@@ -326,7 +326,13 @@ def learning_curve_lines(name: str, content: "LearningCurve") -> list[str]:
     """The answers for the parameter of that name in plain words."""
     law, points = content.laws[name], content.points
     wanted = f"{content.quantity} ≤ {content.wanted:g}"
-    said = [f"{name}: {_exponents(law)}; runs are {100 * law.misfit:.0f} % off the fit"]
+    falls = [
+        f"{what}^-{one.value:.2f} ({one.low:.2f} to {one.high:.2f})"
+        for one, what in ((law.alpha, "curves"), (law.beta, "parameters"))
+        if one
+    ]
+    misfit = f"runs are {100 * law.misfit:.0f} % off the fit"
+    said = [f"{name}: falls as {' and '.join(falls)}; {misfit}"]
     if not law.falls:
         said.append(
             "  note: the error does not surely fall with the curves; add --curves or --seeds"
@@ -371,14 +377,6 @@ def _curves_needed(needed: "Estimate", measured: list[int], wanted: str) -> str:
         f"{wanted} takes about {_about(value)} training curves ({_about(needed.low)} to {_about(needed.high)}), "
         f"data.num_curves={count + count // 3}{_doubt(value, measured, 'curves')}"
     )
-
-
-def _exponents(law: "Answer") -> str:
-    said = []
-    for one, what in ((law.alpha, "curves"), (law.beta, "parameters")):
-        if one:
-            said.append(f"{what}^-{one.value:.2f} ({one.low:.2f} to {one.high:.2f})")
-    return f"falls as {' and '.join(said)}"
 
 
 def _about(value: float) -> str:

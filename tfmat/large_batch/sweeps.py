@@ -421,25 +421,21 @@ def lr_range(
 
     for i, batch in enumerate(sorted(set(batches))):
         path = folder / f"batch-{batch:06d}.csv"
-        table = _finished(path, settings)
-        if table is None:
+        beside = path.with_suffix(".json")
+        known = path.exists() and beside.exists()
+        if known and read_json(beside) == as_json(structs.asdict(settings)):
+            table = pd.read_csv(path)
+        else:
             report = part_of(progress, i, len(set(batches)), steps)
             changed = with_keys(config, global_batch_size=batch)
             table = _test(changed, dataset, seen(), workdir, settings, report)
             write_text(path, spreadsheet_text(table))
-            write_json(path.with_suffix(".json"), settings)
+            write_json(beside, settings)
         tables.append(table)
         found.append(read_rates(batch, table))
     write_json(folder / "lr_range.json", [dataclasses.asdict(test) for test in found])
     save_png_and_svg(range_figure(tables, found), folder / "lr_range")
     return found
-
-
-def _finished(path: pathlib.Path, settings: RangeSettings) -> pd.DataFrame | None:
-    beside = path.with_suffix(".json")
-    if not (path.exists() and beside.exists()):
-        return None
-    return pd.read_csv(path) if read_json(beside) == as_json(structs.asdict(settings)) else None
 
 
 def part_of(progress: Progress | None, i: int, parts: int, size: int) -> Progress | None:

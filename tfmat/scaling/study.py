@@ -331,7 +331,9 @@ class Matrix:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "seconds", "dataset_size", "processors_a_worker", "most_workers"):
-            _check_above_0(f"Matrix({name}=…)", getattr(self, name))
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise InputError(f"Matrix({name}=…) is {value!r}; give a number above 0")
         if not self.runs:
             raise InputError("Matrix has no runs; give Runs(backend=…, …)")
         known = ("default", *self.models)
@@ -419,11 +421,6 @@ def config_of_model(config: Config, matrix: Matrix, name: str) -> Config:
         with changed.model.ignore_type():
             changed.model[key] = value
     return check_config(changed)
-
-
-def _check_above_0(where: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InputError(f"{where} is {value!r}; give a number above 0")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -802,7 +799,10 @@ def read_measurements(workdir: str | os.PathLike) -> Measurements:
                 raise InputError("expected an object in braces")
             kind = content.pop("kind", None)
             if number == 1:
-                label = _check_format(kind, content)
+                version = content.get("format", "none")
+                if kind != "format" or version != _FORMAT:
+                    raise InputError(f"format {version}, this tfmat reads format {_FORMAT}")
+                label = str(content.get("label", ""))
             elif not isinstance(kind, str) or kind not in _KINDS:
                 raise InputError(f"kind is {kind!r}; expected one of {', '.join(_KINDS)}")
             else:
@@ -830,13 +830,6 @@ def _still_left_out(entries: Sequence[LeftOut], sessions: Sequence[Session]) -> 
         elif entry.round is not None or entry.session >= last:
             found.append(entry)
     return tuple(found)
-
-
-def _check_format(kind: Any, content: dict[str, Any]) -> str:
-    if kind != "format" or content.get("format") != _FORMAT:
-        found = content.get("format", "none")
-        raise InputError(f"format {found}, this tfmat reads format {_FORMAT}")
-    return str(content.get("label", ""))
 
 
 def _without_defaults(entry: Any) -> dict[str, Any]:

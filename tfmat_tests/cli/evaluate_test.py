@@ -103,7 +103,6 @@ def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, refused):
     (tmp_path / "empty").mkdir()
     for arguments, message in (
         ([f"--workdir={tmp_path / 'none'}"], "holds no trained model"),
-        ([str(workdir)], "takes no argument"),
         ([f"--workdir={workdir}", f"--data_dir={tmp_path / 'empty'}"], "is not there"),
         (
             [f"--workdir={workdir}", f"--json={tmp_path / 'none' / 'out.json'}"],

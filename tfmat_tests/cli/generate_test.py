@@ -169,7 +169,6 @@ def test_own_curves(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("extra",), "takes no argument 'extra'"),
         (("--num_curve=10",), "unknown flag --num_curve; did you mean '--num_curves'?"),
         (("--num_curves=3",), "--num_curves=3"),
         (("--num_curves=many",), "--num_curves is 'many'; give a whole number"),

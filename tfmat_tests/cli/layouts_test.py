@@ -136,7 +136,6 @@ def test_tables(capsys):
         (["--config.jit_compile=true"], "jit_compile does not work"),
         (["--config.precision=auto"], "precision=auto does not work"),
         (["--config.model.batch_normalization=local"], "use synchronized"),
-        (["extra"], "takes no argument 'extra'"),
     ],
 )  # fmt: skip
 def test_refusals(arguments, message, refused):

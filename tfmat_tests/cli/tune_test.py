@@ -8,7 +8,6 @@ from tfmat.cli.main import main
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["more"], "tune takes no argument 'more'"),
         (["--lease=3x"], "--lease=3x is no time"),
         (["--max_trials=0"], "max_trials is 0; give 1 or more"),
         (["--config=configs/quickstart.py"], "does not define get_search()"),

@@ -210,7 +210,6 @@ def test_mistakes_are_one_line(tmp_path, refused, matrix, words):
         (["--nodes=2"], "add --launcher=slurm"),
         (["--launcher=slurm", "--ranks=2"], "get_scaling() says it"),
         (["--price_per_hour=-1"], "above 0"),
-        (["here"], "takes no argument"),
         (["--config=configs/smoke.py"], "does not define get_scaling()"),
     ],
 )
