@@ -308,14 +308,8 @@ def fetch(folder: pathlib.Path, environment: dict[str, str], log: pathlib.Path) 
     try:
         run_pip(
             log,
-            *(
-                "download",
-                "--no-deps",
-                "--no-binary",
-                "horovod",
-                "--no-build-isolation",
-                "--use-pep517",
-            ),
+            *("download", "--no-deps", "--no-binary", "horovod"),
+            *("--no-build-isolation", "--use-pep517"),
             *("--require-hashes", "--dest", str(folder), "--requirement", str(requirement)),
             environment=environment,
         )

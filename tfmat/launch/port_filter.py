@@ -85,13 +85,11 @@ def listening_sockets(port: int) -> list[socket.socket]:
 
 def program(hosts: Sequence[Address], peers: Sequence[tuple[Address, int]]) -> bytes:
     """The filter: instructions of 8 bytes for the kernel's packet filter (Documentation/networking/filter.rst)."""
-    four = [_rule(host, None) for host in hosts if host.version == 4]
-    four += [_rule(host, port) for host, port in peers if host.version == 4]
-    six = [_rule(host, None) for host in hosts if host.version == 6]
-    six += [_rule(host, port) for host, port in peers if host.version == 6]
     drop: Instruction = (_RETURN, 0, 0, _DROP)
-    second = [*(line for rule in six for line in rule), drop]
-    first = [*(line for rule in four for line in rule), drop]
+    parts: dict[int, list[Instruction]] = {4: [], 6: []}
+    for host, port in (*((host, None) for host in hosts), *peers):
+        parts[host.version] += _rule(host, port)
+    first, second = ([*lines, drop] for lines in parts.values())
     # The version is the upper half of the IP header's first byte; a jump that may be long is one that always jumps.
     lines: list[Instruction] = [
         (_BYTE, 0, 0, _NETWORK),

@@ -27,10 +27,8 @@ def test_tensors_of_unknown_shape_and_several_types_come_back():
         function = tf.function(lambda *t: reduce_flat(t, double), input_signature=specs)
         for found, array in zip(function(*arrays), arrays, strict=True):
             np.testing.assert_array_equal(found, 2 * array)
-        assert calls == [
-            tf.float32,
-            tf.float16,
-        ]  # one collective a type, in an order that all workers share
+        # One collective a type, in an order that all workers share.
+        assert calls == [tf.float32, tf.float16]
 
 
 def test_buckets_are_filled_from_the_end_and_give_the_same_sums():

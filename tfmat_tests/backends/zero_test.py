@@ -125,9 +125,8 @@ def test_a_part_of_the_slots_and_no_more_bytes_than_a_sum_of_gradients():
     """(R - 1) / R of the gradients are sent, and as much of the weights: padded, and the sums to everybody."""
     *_, sent, held = train_in_parts("adam", 4)[0]
     padded = 4 * sum(-(-math.prod(shape) // 4) for shape in SHAPES.values())
-    assert (
-        held == 2 + 3 * padded / 4
-    )  # iterations, learning rate; amsgrad has three slots for each weight
+    # Iterations, learning rate; amsgrad has three slots for each weight.
+    assert held == 2 + 3 * padded / 4
     collected = 3 * padded / 4  # of the slots, for the test
     assert sent == 8 * (len(GRADIENTS) * (3 / 4 * 2 * padded + 3 * 3) + 3 * collected)
 

@@ -341,9 +341,8 @@ def test_killed_and_started_again_is_byte_identical(tmp_path: pathlib.Path) -> N
     child.send_signal(signal.SIGKILL)
     assert child.communicate()[0] == "" and child.returncode == -signal.SIGKILL
     (folder,) = (tmp_path / "killed").iterdir()
-    (folder / ".shard-00009-of-00015.features.left.tmp").write_bytes(
-        b"half"
-    )  # in case it was killed in between
+    # In case it was killed in between.
+    (folder / ".shard-00009-of-00015.features.left.tmp").write_bytes(b"half")
     with pytest.raises(InputError, match="was not finished"):
         PackedDataset.open(folder)
     arguments = {"seed": 0, "num_curves": 30_000, "num_test": 100, "shard_size": 2048}
@@ -567,9 +566,8 @@ def test_tensorflow_takes_it_without_a_copy(tmp_path: pathlib.Path) -> None:
     assert float(tensor[0, 0]) == 42.0
     del array, shared
     gc.collect()
-    assert (
-        float(tensor[-1, -1]) == (2 * PAGE + 40) // 4 - 1
-    )  # the tensor alone keeps the mapping alive
+    # The tensor alone keeps the mapping alive.
+    assert float(tensor[-1, -1]) == (2 * PAGE + 40) // 4 - 1
 
 
 def test_wrong_files_are_named(tmp_path: pathlib.Path) -> None:

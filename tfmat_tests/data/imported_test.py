@@ -143,9 +143,8 @@ def test_curves_of_a_law_can_be_simulated_again(tmp_path: pathlib.Path) -> None:
     dataset = import_dataset(save_curves(tmp_path, arrays), data_dir=tmp_path, law="hahn_tsai")
     assert dataset.settings is not None
     law = dataset.settings.build_law()
-    assert (
-        dataset.parameters == law.identified
-    )  # the law's order, scales and descriptions; ranges of the data
+    # The law's order, scales and descriptions; ranges of the data.
+    assert dataset.parameters == law.identified
     assert dataset.parameters[0].low == arrays["parameters"][:, 1].min()
     strain, stress, _ = np.moveaxis(dataset.features.astype(float), 2, 0)
     again = law.stress(strain, law.from_labels(dataset.labels))

@@ -21,9 +21,8 @@ class StressStrainTest(tfds.testing.DatasetBuilderTestCase):  # type: ignore[nam
     """TFDS's own checks: registered, described, prepared, read back, no network."""
 
     DATASET_CLASS = stress_strain.StressStrain
-    EXAMPLE_DIR = str(
-        pathlib.Path(__file__).parent
-    )  # nothing is downloaded, so no file of it is read
+    # Nothing is downloaded, so no file of it is read.
+    EXAMPLE_DIR = str(pathlib.Path(__file__).parent)
     BUILDER_CONFIG_NAMES_TO_TEST = [SMALL]
     SPLITS = {"train": 45, "validation": 15, "test": 7}
 

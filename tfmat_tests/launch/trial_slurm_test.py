@@ -52,9 +52,8 @@ def test_before_the_time_limit_it_saves_and_goes_on(trial_slurm, tmp_path):
 
 @pytest.mark.large
 def test_the_time_limit_itself(trial_slurm, tmp_path):
-    job = rank_job(
-        tmp_path, time_limit="1"
-    )  # SLURM's least; it may send the signal up to a minute early
+    # SLURM's least; it may send the signal up to a minute early.
+    job = rank_job(tmp_path, time_limit="1")
     job_id = trial_slurm.submit(job)
     wait_for(lambda: "SIGUSR1 saved" in said(job))  # a job waits before it starts, too
     trial_slurm.start_again(job_id)

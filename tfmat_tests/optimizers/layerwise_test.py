@@ -12,13 +12,8 @@ NAMES = ("kernel", "bias", "gamma", "zeros")
 START = [RANDOM.normal(size=shape) for shape in ((7, 5), (5,), (5,))] + [np.zeros((3, 2))]
 GRADIENTS = [[RANDOM.normal(size=w.shape) for w in START] for _ in range(5)]
 GRADIENTS[2][0][:] = 0.0  # a layer may have no gradient
-RATES = (
-    0.3,
-    0.2,
-    0.1,
-    0.05,
-    0.02,
-)  # a schedule: where the rate stands in the algorithm matters then
+# A schedule: where the rate stands in the algorithm matters then.
+RATES = (0.3, 0.2, 0.1, 0.05, 0.02)
 DECAY = 0.01
 
 
