@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 import numpy as np
-import openpyxl
 import pytest
 import scipy.stats
 
@@ -86,24 +85,6 @@ def test_evidence_is_the_ratio_of_the_likelihoods_less_the_price_of_parameters(w
     assert (first.law, first.evidence, first.near_tie) == ("voce", 0.0, True)
     assert (second.law, second.near_tie) == ("hollomon", False)
     np.testing.assert_allclose(second.evidence, scores["hollomon"] - scores["voce"], rtol=1e-6)
-
-
-def test_workbook_holds_the_values_and_the_points(work):
-    add(work, "a.csv", VOCE.read_bytes())
-    work.laws = ["voce"]
-    fit(work)
-    ((_, found),) = work.answers.items()
-    answer = found["voce"]
-    path = work.folder / "answers.xlsx"
-    path.write_bytes(module.workbook([answer]))
-    book = openpyxl.load_workbook(path)
-    header, row = (list(cells) for cells in book["answers"].values)
-    assert len(set(header)) == len(header) and "chord E [MPa]" in header
-    assert row[header.index("E [MPa]")] == pytest.approx(answer.parameters["E"].value, rel=1e-5)
-    points = np.array([row[1:] for row in book.worksheets[1].iter_rows(2, values_only=True)])
-    np.testing.assert_allclose(points[:, 1], answer.curve.stress_mpa)
-    np.testing.assert_allclose(points[:, 2], answer.resimulated_mpa)
-    assert module.picture(answer).startswith(b"\x89PNG")
 
 
 def test_files_of_several_tests_are_one_material(work):
@@ -275,7 +256,12 @@ def test_from_a_file_to_a_card(page, tmp_path):
     assert float(strength) == pytest.approx(
         answer.curve.tensile.tensile_strength_mpa.value, rel=1e-3
     )
-    for name, begins in (("Excel", b"PK"), ("CSV", b"curve,law"), ("JSON", b"[")):
+    for name, begins in (
+        ("Excel", b"PK"),
+        ("CSV", b"curve,law"),
+        ("JSON", b"["),
+        ("Figure", b"\x89PNG"),
+    ):
         with page.expect_download() as download:
             page.get_by_role("button", name=name, exact=True).click()
         assert pathlib.Path(download.value.path()).read_bytes().startswith(begins)
