@@ -30,11 +30,14 @@ __all__ = ["refused"]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Posteriors compile their loss, for longer than the few steps of a test then save.
-if "--all" not in sys.argv:
+QUICK = "--all" not in sys.argv
+if QUICK:
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     # Nor does any test last long enough for its graphs to be worth optimizing, or rewriting for oneDNN.
     os.environ.setdefault(graphs.PLAIN, "1")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+# Under --all it is on, as for users. A fork has the choice of the process that loaded TensorFlow for it, whatever tfmat
+# would choose later.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0" if QUICK else "1")
 # Before NumPy: the workers share the processors, and BLAS's threads would wait for each other in a loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Most of the tests' time is TensorFlow making graphs: many small pieces of memory, which jemalloc hands out faster than
