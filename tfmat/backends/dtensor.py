@@ -373,12 +373,12 @@ def _each_batch(step: MeshStep, capacity: int, num_sums: int) -> Callable[..., A
 
     Returns:
       A function of data, indices [capacity, batch], weights (likewise) and num_examples [capacity], all on the mesh; 0
-      examples end the block. It returns the sums [capacity, num_sums], 0 for the steps that are not run.
+      examples or less end the block. It returns the sums [capacity, num_sums], 0 for the steps that are not run.
     """
 
     def run(data: Any, indices: Any, weights: Any, num_examples: Any) -> Any:
         # Counted here: DTensor takes small tensors from outside for constants, and compiles anew when they change.
-        count = tf.math.count_nonzero(num_examples, dtype=tf.int32)
+        count = tf.math.count_nonzero(num_examples > 0, dtype=tf.int32)
 
         def body(i: Any, sums: Any) -> tuple[Any, Any]:
             row = step(
@@ -643,12 +643,20 @@ class DTensorBackend(Backend):
             return (self._run_loop if loop else self._run_each)(kind, data, *block)
 
     def _has_loop(self, kind: str, data: Any, block: tuple[np.ndarray, ...]) -> bool:
-        """Compiles it by a call of no steps, in which nobody waits for others. Refused on one process, none runs it."""
+        """Compiles it by calls of no steps, in which nobody waits for others. Refused on one process, none runs it.
+
+        DTensor takes small tensors for constants until one has another value, and then compiles anew: the second call
+        has other values than the first.
+        """
         key = (kind, block[0].shape[1], *(tuple(each.shape) for each in tf.nest.flatten(data)))
         if key not in self._usable:
             refused = 0
             try:
-                host(self._call_loop(kind, data, *(array[:0] for array in block)))
+                for value, none in ((0, 0.0), (1, -1.0)):
+                    rows = (np.full_like(array[:1], value) for array in block[:2])
+                    count = np.full(self._capacity, none, np.float32)
+                    parts = (np.repeat(row, self._capacity, axis=0) for row in rows)
+                    host(self._call_loop(kind, data, *parts, count))
             except tf.errors.InvalidArgumentError as error:
                 if _NAME_IS_TAKEN not in str(error):
                     raise
