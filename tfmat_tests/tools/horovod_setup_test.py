@@ -230,7 +230,8 @@ def test_real_build(tmp_path):
     folder, log = tmp_path / "wheels", tmp_path / "log"
     folder.mkdir()
     horovod_build.build(folder, {}, log)
-    (wheel,) = folder.glob("horovod-0.28.1-*.whl")
+    version = horovod_build.MARKED_VERSION
+    (wheel,) = folder.glob(f"horovod-{version}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "unpacked")
     done = subprocess.run(
@@ -239,4 +240,4 @@ def test_real_build(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert done.stdout.startswith("Horovod 0.28.1 with MPI, Gloo"), done.stderr
+    assert done.stdout.startswith(f"Horovod {version} with MPI, Gloo"), done.stderr
