@@ -874,12 +874,9 @@ def _use(analysis: Analysis) -> dict[str, list]:
             cells.append(text(float(np.median(known))) if known else "–")
         if set(cells) != {"–"}:
             rows.append([unbroken(each.name), *cells])
-    headings = ["point", *(heading for _, heading, _ in _USE)]
-    used = [i for i in range(len(headings)) if any(row[i] != "–" for row in rows)]
-    return {
-        "headings": [headings[i] for i in used],
-        "rows": [[row[i] for i in used] for row in rows],
-    }
+    table = pd.DataFrame(rows, columns=["point", *(heading for _, heading, _ in _USE)])
+    table = table.loc[:, (table != "–").any()]
+    return {"headings": [*table.columns], "rows": table.to_numpy().tolist()}
 
 
 def _constants(analysis: Analysis) -> list[tuple[str, float, float | None]]:
