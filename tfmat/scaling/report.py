@@ -108,7 +108,7 @@ def _pictures(analysis: Analysis) -> Iterator[Picture]:
     rows = [e for e in analysis.summaries if e.point.scaling == "weak" or e.point.is_baseline]
     if len({each.point.batch_a_worker for each in rows}) > 1:
         text = "curves a second of a worker over its batch"
-        # Of one model, data set and hardware: others would only look like the same line.
+        # One model, data set and hardware: others would only look like the same line.
         kind = (analysis.main or rows[0]).point.kind
         of_kind = [each for each in rows if each.point.kind == kind]
         yield picture("batches", text, draw_batches, summaries=of_kind)

@@ -953,7 +953,7 @@ def _load_once() -> None:
 
 
 def _work(workdir: pathlib.Path, name: str, cores: set[int], lease: float, parent: int) -> None:
-    """What a worker's process does."""
+    """The work of a worker's process."""
     os.setsid()  # Ctrl-C is for the supervisor
     with open(workdir / "workers" / f"{name}.log", "ab") as log:
         os.dup2(log.fileno(), 1)
