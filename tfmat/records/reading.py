@@ -1326,8 +1326,8 @@ _HEIGHT_NOTE = (
     rf"{_WHOSE}({_COMPOUND}höhe|height|(hauteur|altezza|altura){_ORIGINAL}|高さ|h ?0)( h ?0)?"
 )
 _DIAMETER_NOTE = (
-    rf"{_WHOSE}(gau?ge )?(diameter|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|średnica|průměr|çap|диаметр"
-    r"|直径|d ?0|[ø⌀])( d ?0?)?"
+    rf"{_WHOSE}(gau?ge )?(diameter|dia|diam\.?|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|średnica|průměr"
+    r"|çap|диаметр|直径|d ?0|[ø⌀φ])( d ?0?)?"
 )
 _WIDTH_NOTE = (
     rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|szerokość|breedte|šířka|genişlik|ширина"
@@ -1659,13 +1659,15 @@ def _area_of_dimensions(table: Table, bare: str = "") -> tuple[float, str] | Non
         _noted(table, pattern, DISPLACEMENT_UNITS, bare)
         for pattern in (_DIAMETER_NOTE, _WIDTH_NOTE, _THICKNESS_NOTE)
     )
-    areas = _products(table, bare)
+    products = _products(table, bare)
+    areas = dict(products)
     for d in diameter.values():
         areas[np.pi / 4.0 * d**2] = f"the diameter of {d:.4g} mm"
     for w, t in itertools.product(width.values(), thickness.values()):
         areas[w * t] = f"the width of {w:.4g} mm and the thickness of {t:.4g} mm"
     said = (f"{name} {text}".casefold() for name, text in table.notes.items())
-    if not areas or not _agree(areas) or (diameter and any(map(_HOLLOW.search, said))):
+    may_be_hollow = (diameter or products) and any(map(_HOLLOW.search, said))
+    if not areas or not _agree(areas) or may_be_hollow:
         return None
     area, of = next(iter(areas.items()))
     return float(area), f"from {of} in the file's head"
@@ -1684,7 +1686,9 @@ def _products(table: Table, bare: str) -> dict[float, str]:
         unit = match[4] or match[2] or unit or bare
         factor = find_size(unit, DISPLACEMENT_UNITS) or (find_size(unit, AREA_UNITS) or 0.0) ** 0.5
         one, other = ((_size_number(match[i]) or 0.0) * factor for i in (1, 3))
-        is_section = bool(re.fullmatch(_SECTION_NOTE, words)) or max(one, other) <= _WIDEST
+        # A round bar is also told by its diameter and five of them, `5 x 25`.
+        is_body = max(one, other) <= _WIDEST and max(one, other) != 5.0 * min(one, other)
+        is_section = bool(re.fullmatch(_SECTION_NOTE, words)) or is_body
         if one * other > 0.0 and is_section:
             areas[one * other] = f"'{name}: {text}'"
     return areas
@@ -1762,7 +1766,7 @@ def _noted(table: Table, pattern: str, units: dict[str, float], bare: str = "") 
     """The sizes that stand before the table with their unit, or in `bare`, by their lines: `Area: 24,5 mm²`."""
     found = {}
     sizes = {
-        name: re.fullmatch(r"[ø⌀]?\s*([\d.,]+)\s*(.*)", text, re.IGNORECASE)
+        name: re.fullmatch(r"[ø⌀φ]?\s*([\d.,]+)\s*(.*)", text, re.IGNORECASE)
         for name, text in table.notes.items()
     }
     try:

@@ -131,7 +131,7 @@ _SPELLINGS = {
     **dict.fromkeys(("sqin", "insq"), "in2"),
 }
 # _POWER: a power of ten beside a unit is a part of it, `10³ psi`, `psi·10^6`, `10⁶ Pa`; the prefix for it.
-_POWER = re.compile(r"\s*[x×·*]?\s*10(?:\^|\*\*)?(?:(³|(?<=[\^*])3)|⁶|(?<=[\^*])6)(?!\d)")
+_POWER = re.compile(r"\s{0,2}[x×·*]?\s{0,2}10(?:\^|\*\*)?(?:(³|(?<=[\^*])3)|⁶|(?<=[\^*])6)(?!\d)")
 # Letters of a unit that are written in several ways.
 _UNIT_LETTERS = {ord("μ"): "u", ord("ε"): "e", ord("ɛ"): "e", ord("ϵ"): "e", ord("−"): "-"} | {
     ord("×"): "x",
@@ -290,7 +290,7 @@ def find_unit(text: str) -> Unit | None:
 
 def find_size(text: str, units: Mapping[str, float]) -> float | None:
     """The factor of a unit of length or area, or None."""
-    name = _name_in(units, _spelling(text))
+    name = _name_in(units, _spelling(text)) if len(text) <= _LONGEST_UNIT else None
     return None if name is None else units[name]
 
 
@@ -741,10 +741,13 @@ _CYCLE_TITLE = re.compile(
 
 # _PAIR: a name and its number, with what may be its unit, among other words: `d = 6 mm`.
 _PAIR = re.compile(
-    r"([^\W\d_][^:=;,()]{0,39}?)\s*[:=]\s*(\d[\d.,]*(?:\s*(?!\w+\s*[:=])[^\s;,:=()\d][^\s;,()]*)?)"
+    r"([^\W\d_][^:=;,()]{0,39}?)\s*[:=]\s*(\d(?:[\d.,]*\d)?(?:\s*(?!\w+\s*[:=])[^\s;,:=()\d][^\s;,()]*)?)"
 )
 # _SIZE: a name and a number with nothing between them: `Ø 6.02 mm`, `Area (mm²) 30`.
-_SIZE = re.compile(r"((?:[^\W\d_]|[⌀])[^\d:=]{0,39}?(?:\([^()]{1,9}\))?)\s+(\d[\d.,]*\s*\S{0,9})")
+_SIZE = re.compile(
+    r"([^\W\d_][^\d:=øØ⌀φ]{0,39}?(?:\([^()]{1,9}\))?(?=\s)|[øØ⌀φ])\s*"
+    r"(\d[\d.,]*(?:\s*[^\W\d_]{0,2}\s*[x×*]\s*\d[\d.,]*)?\s*\S{0,9})"
+)
 # _AFTER: words for a size at the end of a test.
 _AFTER = re.compile(r"final|after|fract|break|ruptur|rottura|bruch|nach|après|dopo", re.IGNORECASE)
 
@@ -1386,7 +1389,7 @@ def _notes(rows: list[Row]) -> dict[str, str]:
         ):
             notes[match[1].strip()] = match[2].strip()
             several = {} if _AFTER.search(text) else pairs_of(text)
-            is_product = re.match(r"\S+( ?\w+)? ?[x×*] ?\d", match[2].strip())
+            is_product = re.match(r"\S{1,20}( ?\w{1,9})? ?[x×*] ?\d", match[2].strip())
             notes |= several if len(several) > 1 and not is_product else several | notes
         elif len(texts) >= 2 and any(c.isdigit() for c in texts[1]):
             # `S0;31;mm²;S0;38;mm²` are of two specimens.
@@ -1405,7 +1408,7 @@ def _is_size(name: str, value: str) -> bool:
     """Whether words before a number say a length or an area, by its unit or the sign of a diameter."""
     units = AREA_UNITS | DISPLACEMENT_UNITS
     unit = split_header(name, lambda text: find_size(text, units))[1]
-    return bool(unit or find_size(value.lstrip("0123456789., "), units) or name in "øØ⌀")
+    return bool(unit or find_size(value.lstrip("0123456789.,x×* "), units) or name in "øØ⌀φ")
 
 
 def notes_side_by_side(rows: list[Row], count: int) -> list[dict[str, str]]:

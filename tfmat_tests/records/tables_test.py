@@ -290,6 +290,14 @@ def test_any_line_of_words_is_split_at_once(opening):
     assert tables._split(opening * LONG, " ", 1)
 
 
+@pytest.mark.parametrize(
+    "line", ["a:" + "1" * LONG, "a=1 " * LONG, "a: 1 b" + " " * LONG + "c", "a 1" + "1x" * LONG]
+)
+def test_any_line_of_sizes_is_read_at_once(line):
+    tables._notes([(1, [line])])
+    assert tables.find_size(line[4:], {"mm": 1.0}) is None
+
+
 def test_a_cell_a_line_a_file_and_a_sheet_have_limits(tmp_path, monkeypatch):
     good = table("strain,stress")
     for name, most, text, said in (
