@@ -1349,7 +1349,9 @@ _BODY_NOTE = (
 )
 # _WIDEST: mm; the two numbers of a whole specimen are its cross-section below, and its length and width above.
 _WIDEST = 40.0
-_PRODUCT = re.compile(r"(\d[\d.,]*)\s*([^\W\d_]*)\s*[x×*]\s*(\d[\d.,]*)\s*([^\s\d;,]*)(?=$|[;,])")
+_PRODUCT = re.compile(
+    r"(\d[\d.,]*)\s{0,3}([^\W\d_]*)\s{0,3}[x×*]\s{0,3}(\d[\d.,]*)\s{0,3}([^\s\d;,]*)(?=$|[;,])"
+)
 # _HOLLOW: words in the head of a tube, whose diameter gives no area.
 _HOLLOW = re.compile(r"\b(inner|inside|wall|tub(e|ular)|pipe)\b|innen|wandst|wanddicke|rohr")
 # _SAME_SIZE: ratio of two sizes that are one, but for rounding.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.records import tables
+from tfmat.records import reading, tables
 from tfmat.records.files import RecordFiles, TestFile, load_records
 from tfmat.records.reading import ReadingOptions, read_curves
 from tfmat.records.record import CurveTarget
@@ -296,6 +296,7 @@ def test_any_line_of_words_is_split_at_once(opening):
 def test_any_line_of_sizes_is_read_at_once(line):
     tables._notes([(1, [line])])
     assert tables.find_size(line[4:], {"mm": 1.0}) is None
+    assert reading._PRODUCT.match(f"1{' ' * LONG}b") is None
 
 
 def test_a_cell_a_line_a_file_and_a_sheet_have_limits(tmp_path, monkeypatch):
