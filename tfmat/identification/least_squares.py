@@ -250,13 +250,18 @@ def fisher_information(
     return np.swapaxes(jacobian, 1, 2) @ (jacobian * weight[:, :, None])
 
 
-def covariance_of(information: Array) -> Array:
-    """Inverse of symmetric matrices [curves, p, p]; where one is singular, a finite but very large one."""
+def covariance_of(information: Array, *, without_open: bool = False) -> Array:
+    """Inverse of symmetric matrices [curves, p, p]; where one is singular, a finite but very large one.
+
+    With `without_open` a direction of the labels that changes nothing has no part in it.
+    """
     diagonal = np.einsum("cii->ci", information)
     largest = np.maximum(diagonal.max(axis=1, keepdims=True), 1e-290)
     scale = 1.0 / np.sqrt(np.maximum(diagonal, 1e-20 * largest))
     eigenvalues, vectors = np.linalg.eigh(information * scale[:, :, None] * scale[:, None, :])
     inverse = 1.0 / np.maximum(eigenvalues, _LEAST_EIGENVALUE)
+    if without_open:
+        inverse = np.where(eigenvalues * _MOST_INFLATION > 1.0, inverse, 0.0)
     scaled = (vectors * inverse[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     return scaled * scale[:, :, None] * scale[:, None, :]
 
@@ -824,7 +829,9 @@ def _moved_by(slopes: Array, normal: Array, values: Array, sigma: Array, effects
     """
     variance = np.square(sigma)[:, None, None]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        moved = covariance_of(normal) @ (np.swapaxes(slopes, 1, 2) @ effects)
+        # Rounding would move labels that nothing holds, and look like errors that the residuals tell of.
+        held = covariance_of(normal, without_open=True)
+        moved = held @ (np.swapaxes(slopes, 1, 2) @ effects)
         left = effects - slopes @ moved
         # Their own axes keep rounding out of errors that the residuals tell nothing of.
         sizes, axes = np.linalg.eigh(np.nan_to_num(np.swapaxes(left, 1, 2) @ left))

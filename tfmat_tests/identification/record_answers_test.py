@@ -345,6 +345,30 @@ def test_a_wrong_zero_of_the_load_counts_in_creep():
     assert found.samples.values[:, 2].std() == pytest.approx(expected, rel=0.2)
 
 
+def test_open_parameters_leave_the_intervals_of_others_alone():
+    """Tests at one rate and temperature tell A, B, C and m only together; E and n are as sure as with C and m given."""
+    law = find_law("johnson_cook")
+    given = {"reference_rate": 1e-3, "room": 20.0, "melting": 1450.0}
+    true = np.array([[200e3, 350.0, 500.0, 0.3, 0.015, 1.0, *given.values()]])
+    strain = np.append(np.linspace(1e-4, 0.004, 40), np.linspace(0.005, 0.12, 80))
+    at = {"rate": 1e-3, "temperature": 25.0}
+    arrays = {name: np.array([[value]]) for name, value in at.items()}
+    stress = law.respond(History(strain=strain[None], **arrays), true)[0]
+    random = np.random.default_rng(0)
+    tests = [
+        {"strain": strain, "stress": stress + random.normal(0, 2.0, strain.shape), **at}
+        for _ in range(4)
+    ]
+    options = {"strain_measure": "true", "stress_measure": "true", "law": "johnson_cook"}
+    found, known = (
+        tfmat.identify({"rate_and_temperature": tests}, **options, fixed=given | more).parameters
+        for more in ({}, {"C": 0.015, "m": 1.0})
+    )
+    assert found["E"].std >= 0.0199 * found["E"].value
+    for name in ("E", "n"):
+        assert found[name].ci95 == pytest.approx(known[name].ci95, rel=0.01)
+
+
 def test_tests_that_begin_at_their_held_value(tmp_path):
     """A relaxation and a creep test without their ramps: one Maxwell element of Prony's, closed forms."""
     time = np.geomspace(1.0, 1e5, 60)
