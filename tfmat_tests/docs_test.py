@@ -48,9 +48,9 @@ def test_dtensor(tmp_path, monkeypatch, capsys):
     assert [line for line in printed if line not in shown] == []
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "quickstart").mkdir(parents=True)
+    (tmp_path / "runs" / "mesh").mkdir(parents=True)
     held = {"mesh": "batch:2", "bytes_per_device": {"weights": [8, 8]}, "notices": []}
-    (tmp_path / "runs" / "quickstart" / "devices.json").write_text(json.dumps(held))
+    (tmp_path / "runs" / "mesh" / "devices.json").write_text(json.dumps(held))
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(program, "dtensor.md", "exec"), {})
     assert capsys.readouterr().out == "weights [8, 8]\n"

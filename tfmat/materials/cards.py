@@ -27,6 +27,7 @@ _SIGNS = str.maketrans(
     dict(zip("−–·×⟨⟩", "--*x<>", strict=True))
     | {
         "ß": "ss",
+        "Σ": "sum of",
         "½": "1/2",
         "…": "...",
         "⁻": "^-",

@@ -44,6 +44,9 @@ def test_cards_of_every_law_are_ascii_and_not_too_wide(name):
         assert max(map(len, text.splitlines())) <= 90
         assert f"written by tfmat {tfmat.__version__}" in text
         assert f"law {name}:" in text and "mm, t, s, MPa" in text and "density is not" in text
+        # A sum sign is no stress.
+        said = re.sub(r"\n\W+", " ", text)
+        assert said.count("sum of ") >= law.formula.count("Σ") and "sigma 2mu" not in said
 
 
 @pytest.mark.parametrize(
