@@ -424,7 +424,7 @@ def choose(
         for option in of.values()
         if device_memory_bytes is None or option.memory_bytes <= device_memory_bytes
     ]
-    place = f"with {workers:,} workers of {batch_a_worker:,} examples"
+    place = f"{workers:,} workers of {batch_a_worker:,} examples"
     if not fitting:
         least = min(of.values(), key=lambda option: option.memory_bytes)
         return (
@@ -440,9 +440,9 @@ def choose(
     beside = f", against {' and '.join(others)}" if others else ""
     fits = "needs" if device_memory_bytes is None else "fits, with"
     return (
-        f"Choose {best.name} parallelism {place}: by the measured latency and bandwidth its exchanges take "
-        f"{seconds_text(best.exchange_seconds)} a step{beside}, and it {fits} {bytes_text(best.memory_bytes)} a "
-        "worker for weights, gradients and optimizer."
+        f"{best.name.capitalize()} parallelism exchanges fastest among {place}: in "
+        f"{seconds_text(best.exchange_seconds)} a step by the measured latency and bandwidth{beside}, and it "
+        f"{fits} {bytes_text(best.memory_bytes)} a worker for weights, gradients and optimizer."
     )
 
 

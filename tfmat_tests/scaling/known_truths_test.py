@@ -287,7 +287,9 @@ def test_the_choice_follows_bytes_latency_and_memory():
     assert data.exchange_seconds == pytest.approx(14 * 20e-6 + 14 / 8 * 613764 * 0.5e-9, rel=1e-3)
     assert data.memory_bytes == 4 * 613764
     assert sharded.memory_bytes < data.memory_bytes / 6
-    assert choose(small, 8, 75, None).startswith("Choose data parallelism with 8 workers of 75")
+    assert choose(small, 8, 75, None).startswith(
+        "Data parallelism exchanges fastest among 8 workers of 75"
+    )
 
     # 16.8 million weights in two layers, one example a worker: few activations, many weights.
     wide = Model("wide", 1, 1, (
@@ -296,10 +298,10 @@ def test_the_choice_follows_bytes_latency_and_memory():
         dataclasses.replace(WEIGHTS[4], path="c/kernel", shape=(2048, 2)),
     ))  # fmt: skip
     found = options(wide, 8, 1, link)
-    assert choose(found, 8, 1, None).startswith("Choose tensor parallelism")
+    assert choose(found, 8, 1, None).startswith("Tensor parallelism")
     # Not enough memory for whole copies.
     least = min(option.memory_bytes for option in found)
-    assert "Choose data" not in choose(found, 8, 1, least + 1)
+    assert "Data parallelism" not in choose(found, 8, 1, least + 1)
     assert choose(found, 8, 1, least - 1).startswith("None of data, tensor and sharded")
     assert options(dataclasses.replace(MODEL, weights=()), 8, 75, link) == []
 
