@@ -6,7 +6,6 @@ seconds and brings its figures with it, so that nothing is asked of the internet
 
 import asyncio
 import contextlib
-import csv
 import dataclasses
 import functools
 import pathlib
@@ -33,12 +32,14 @@ from tfmat.identification.results import Ranked
 from tfmat.materials.cards import SOLVERS
 from tfmat.materials.registry import LAWS
 from tfmat.records.cleaning import CleaningOptions
-from tfmat.records.files import records_of_files
-from tfmat.records.reading import ReadingOptions
+from tfmat.records.files import TestFile, load_test
+from tfmat.records.programmes import PROGRAMMES
+from tfmat.records.reading import TIME_UNITS, ReadingOptions
+from tfmat.records.record import MeasuredRecord, MeasuredTest
 from tfmat.records.tables import UNITS, read_tables
 from tfmat.report.answers import csv_text, picture, workbook
 from tfmat.report.formatting import format_unit, format_value, with_unit
-from tfmat.report.tables import verdict_of
+from tfmat.report.tables import quality_of, tensile_texts, verdict_of
 
 # --------------------------------------------------------------------------------------------------
 # The work of a page: files in, answers and files out.
@@ -49,6 +50,8 @@ MOST_BYTES = 50_000_000
 MOST_FILES = 200
 # MOST_POINTS: of a line in a figure; a browser draws more slowly than anybody looks.
 MOST_POINTS = 600
+# ALL_FILES: what is told of all files that are tests of one material.
+ALL_FILES = "all files"
 
 
 @dataclasses.dataclass
@@ -57,21 +60,29 @@ class File:
 
     Attributes:
       path: in the page's own folder.
-      columns: of its first table.
+      sheets: name of a workbook's sheet, or nothing -> its columns; the sheet with the most rows comes first.
       error: why it cannot be read, or nothing.
+      read: columns and units as they were read, in words.
       options: how it is read where the user says so, name -> value of `tfmat.identify`.
       test, rate, temperature: of a file that is one of several tests.
       is_open: whether its menus are shown.
     """
 
     path: pathlib.Path
-    columns: list[str] = dataclasses.field(default_factory=list)
+    sheets: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     error: str = ""
+    read: str = ""
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     test: str = ""
     rate: float | None = None
     temperature: float | None = None
     is_open: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Of the sheet that is chosen, or of the first."""
+        first = next(iter(self.sheets.values()), [])
+        return self.sheets.get(self.options.get("sheet", ""), first)
 
 
 class Work:
@@ -115,10 +126,12 @@ class Work:
             file.error = f"it has more than {MOST_BYTES // 1_000_000} MB; give fewer points, or use the command"
             return file
         try:
-            table = read_tables(path)[0]
-            width = max((len(cells) for _, cells in table.rows[:50]), default=0)
-            names = table.header or [""] * width
-            file.columns = [name or f"column {i}" for i, name in enumerate(names, start=1)]
+            # Sheets of settings and results stand beside those of curves, and are shorter.
+            for table in sorted(read_tables(path), key=lambda table: -len(table.rows)):
+                width = max((len(cells) for _, cells in table.rows[:50]), default=0)
+                names = table.header or [""] * width
+                columns = [name or f"column {i}" for i, name in enumerate(names, start=1)]
+                file.sheets.setdefault(table.sheet or "", columns)
         except TfmatError as error:
             file.error = str(error)
         file.test = self.test_of(path)
@@ -155,47 +168,61 @@ class Work:
             return []
         if not self.kind.takes_one_file:
             together = functools.partial(self._together, good)
-            return [("all files", law, functools.partial(together, law)) for law in self.laws]
+            return [(ALL_FILES, law, functools.partial(together, law)) for law in self.laws]
         return [
-            (file.path.name, law, functools.partial(self._identify, file.path, law, file.options))
+            (file.path.name, law, functools.partial(self._alone, file, law))
             for law in self.laws
             for file in good
         ]
 
+    def _alone(self, file: File, law: str) -> list[Identification]:
+        """The answers for the specimens of a file; files `a.csv` and `a.txt` are told apart by their endings."""
+        stem = file.path.stem
+        is_one = sum(each.path.stem == stem for each in self.files.values()) == 1
+        records = [
+            MeasuredRecord(
+                test.name if is_one else file.path.name + test.name.removeprefix(stem), [test]
+            )
+            for test in self._tests_in(file, law)
+        ]
+        return self._identify(law, records)
+
     def _together(self, files: Sequence[File], law: str) -> list[Identification]:
         """The answer for files that are tests of one material."""
-        settings = ("rate", "temperature")
-        given = [name for name in settings if any(getattr(f, name) is not None for f in files)]
         kinds = set(LAWS[law].tests)
         fitting = [file for file in files if file.test in kinds]
         if not fitting:
             raise InputError(f"no file is a test for {law}: {', '.join(sorted(kinds))}")
-        # A folder of its own: a file of the user's may have the table's name.
-        with tempfile.TemporaryDirectory() as folder:
-            table = pathlib.Path(folder) / "tests.csv"
-            with table.open("w", newline="", encoding="utf-8") as stream:
-                writer = csv.writer(stream)
-                writer.writerow(["file", "test", *given, "material"])
-                for file in fitting:
-                    values = [getattr(file, name) for name in given]
-                    writer.writerow([str(file.path), file.test, *values, "material"])
-            return self._identify(table, law, fitting[0].options)
+        tests = [test for file in fitting for test in self._tests_in(file, law)]
+        return self._identify(law, [MeasuredRecord("material", tests)])
 
-    def _identify(
-        self, path: pathlib.Path, law: str, options: Mapping[str, Any]
-    ) -> list[Identification]:
+    def _tests_in(self, file: File, law: str) -> list[MeasuredTest]:
+        """The tests of a file, read as its own menus say."""
+        if file.rate is not None and file.rate <= 0:
+            raise InputError(
+                f"{file.path.name}: its rate is {file.rate:g}; give a positive number in 1/s"
+            )
+        settings = {name: getattr(file, name) for name in ("rate", "temperature")}
+        source, (_, reading, cleaning) = law_alone(law), options_by_kind(file.options)
+        given = TestFile(
+            file.test, str(file.path), {n: v for n, v in settings.items() if v is not None}
+        )
+        tests = load_test(given, source.target, reading, cleaning)
+        file.read = next(filter(None, map(_how_read, tests[0].steps)), "")
+        return tests
+
+    def _identify(self, law: str, records: list[MeasuredRecord]) -> list[Identification]:
         names = {parameter.name for parameter in LAWS[law]().parameters}
         fixed = {name: value for name, value in self.known.items() if name in names}
-        source, (_, reading, cleaning) = law_alone(law), options_by_kind(options)
-        records = records_of_files(path, source.target, source.law, reading, cleaning)
         # Among several laws the ranking says which one fits better.
         effort: Effort = "alone" if len(self.laws) > 1 else "compared"
-        return identify(source, records, fixed=fixed, effort=effort)
+        return identify(law_alone(law), records, fixed=fixed, effort=effort)
 
     def take(self, file: str, law: str, found: list[Identification] | str) -> None:
         """Notes the answers for a file, or why there are none."""
         if isinstance(found, str):
-            self.errors[file, law] = found
+            # The page's own folder says nothing to its user.
+            self.errors[file, law] = found.replace(f"{self.folder}/", "")
             return
         for answer in found:
             self.answers.setdefault(answer.curve.name, {})[law] = answer
@@ -204,12 +231,27 @@ class Work:
         """The laws of a curve, the best first."""
         return rank({law: [answer] for law, answer in self.answers[name].items()})
 
+    def ranked(self, name: str, law: str) -> Identification:
+        """The answer of a law for a curve, with the ranking where there are several laws, as the command has it."""
+        found = self.answers[name]
+        ranking = self.ranking(name) if len(found) > 1 else []
+        return dataclasses.replace(found[law], ranking=ranking)
+
     def best(self) -> list[Identification]:
         """For each curve the answer of the law that is best for all of them, so that they can be compared."""
         each = list(self.answers.values())
         common = [law for law in self.laws if each and all(law in found for found in each)]
         ranking = rank({law: [found[law] for found in each] for law in common})
-        return [found[ranking[0].law] for found in each] if ranking else []
+        if not ranking:
+            return []
+        kept = ranking if len(ranking) > 1 else []
+        return [dataclasses.replace(found[ranking[0].law], ranking=kept) for found in each]
+
+
+def _how_read(step: str) -> str:
+    """The columns and units in a step of reading a file; nothing of other steps."""
+    found = re.search(r"^read .*?; (strain from .*)", step)
+    return found[1] if found else ""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -228,6 +270,8 @@ def json_of(answers: Sequence[Identification]) -> str:
 # Figures, as options of ECharts.
 
 _COLOURS = ("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be185d", "#475569")
+# _LEGEND: beside the buttons at the right, also on a phone.
+_LEGEND = {"type": "scroll", "top": 4, "left": 66, "right": 100}
 
 
 def chart_of(answer: Identification) -> dict[str, Any]:
@@ -261,21 +305,27 @@ def chart_of(answer: Identification) -> dict[str, Any]:
             },
         ]  # fmt: skip
     strains = {test.programme.drives for test in answer.curve.tests} == {"stress"}
+    measures = (answer.law.strain_measure, answer.law.stress_measure) if answer.law else ("", "")
+    strain, stress = (
+        f"{m} {axis}".strip() for m, axis in zip(measures, ("strain", "stress"), strict=True)
+    )
     axis = {"type": "value", "scale": True, "nameLocation": "middle"}
-    below = "time [s]" if over_time else "strain [-]"
+    below = "time [s]" if over_time else f"{strain} [-]"
     across = {**axis, "nameGap": 26}
     up = {**axis, "nameGap": 48}
     return {
         "animation": False,
+        # Screen readers are told what is drawn.
+        "aria": {"enabled": True},
         "tooltip": {"trigger": "axis"},
-        "legend": {"type": "scroll", "top": 4, "data": [s["name"] for s in series if "residual" not in s["name"]]},
+        "legend": {**_LEGEND, "data": [s["name"] for s in series if "residual" not in s["name"]]},
         "grid": [
             {"left": 66, "right": 16, "top": 36, "height": "56%"},
             {"left": 66, "right": 16, "bottom": 44, "height": "17%"},
         ],
         "xAxis": [{**across, "gridIndex": 0}, {**across, "gridIndex": 1, "name": below}],
         "yAxis": [
-            {**up, "gridIndex": 0, "name": "strain [-]" if strains else "stress [MPa]"},
+            {**up, "gridIndex": 0, "name": f"{strain} [-]" if strains else f"{stress} [MPa]"},
             {**up, "gridIndex": 1, "name": "residual", "splitNumber": 2},
         ],
         "dataZoom": [{"type": "inside", "xAxisIndex": [0, 1]}],
@@ -297,11 +347,11 @@ def comparison_chart(answers: Sequence[Identification]) -> dict[str, Any]:
         for test in answer.curve.tests
     ]  # fmt: skip
     return {
-        **{key: chart[key] for key in ("animation", "tooltip", "toolbox")},
-        "legend": {"type": "scroll", "top": 4},
+        **{key: chart[key] for key in ("animation", "aria", "tooltip", "toolbox")},
+        "legend": _LEGEND,
         "grid": {"left": 66, "right": 16, "top": 36, "bottom": 48},
-        "xAxis": {**chart["xAxis"][1], "gridIndex": 0, "name": "strain [-]"},
-        "yAxis": {**chart["yAxis"][0], "name": "stress [MPa]"},
+        "xAxis": {**chart["xAxis"][1], "gridIndex": 0},
+        "yAxis": chart["yAxis"][0],
         "series": series,
     }
 
@@ -330,6 +380,10 @@ _NAMES = {
     "strain_measure": "strain measure",
     "stress_measure": "stress measure",
     "decimal": "decimal mark",
+    "sheet": "sheet",
+    "shear_strain": "shear strain",
+    "time_column": "time column",
+    "time_unit": "unit of the time",
 }
 _CHOICES = {
     "strain_unit": [*UNITS["strain"], *UNITS["displacement"]],
@@ -337,6 +391,8 @@ _CHOICES = {
     "strain_measure": ["engineering", "true"],
     "stress_measure": ["engineering", "true"],
     "decimal": ["point", "comma"],
+    "shear_strain": ["engineering", "tensor"],
+    "time_unit": [*TIME_UNITS],
 }
 # _SIZES: numbers that a file may need; _ELSEWHERE: what else on the page does what a flag does.
 _SIZES = {"area": "area [mm²]", "gauge_length": "gauge length [mm]"}
@@ -355,6 +411,21 @@ def in_menu_words(text: str) -> str:
         return f"“{menu}{value}”"
 
     return re.sub(r"--(?P<name>[a-z_]+)(?:=(?P<value>[^\s,;)]+))?", word, text)
+
+
+def menus_for(kind: Kind, file: File) -> list[str]:
+    """The options of a file that have a menu."""
+    shown = [
+        name for name in _NAMES if name not in ("sheet", "shear_strain", "time_column", "time_unit")
+    ]
+    if len(file.sheets) > 1:
+        shown.insert(0, "sheet")
+    if any("shear" in LAWS[law].strain_measure for law in kind.laws):
+        shown.append("shear_strain")
+    told = {channel for t in kind.tests if t in PROGRAMMES for channel in PROGRAMMES[t].channels}
+    if told & {"time", "rate"}:
+        shown += ["time_column", "time_unit"]
+    return shown
 
 
 # One fit at a time for all pages: two would only wait for each other's processors.
@@ -389,11 +460,15 @@ class Page:
                         auto_upload=True,
                         max_file_size=MOST_BYTES,
                         on_multi_upload=self.receive,
-                        on_rejected=self.reject,
                         label="Drop the files of your tests here, or press +",
                     )
                     .props("flat bordered accept='.csv,.txt,.tsv,.dat,.asc,.xlsx,.xlsm,.xls,.ods'")
                     .classes("w-full")
+                    .on(
+                        "rejected",
+                        lambda event: self.reject(event.args),
+                        js_handler="(all) => emit(all.map((each) => each.file.name))",
+                    )
                 )
                 ui.label("Nothing leaves this computer.").classes("text-xs text-slate-500")
                 self.choices()
@@ -482,6 +557,10 @@ class Page:
                 )
                 if wrong:
                     self.ui.label(in_menu_words(wrong)).classes("text-red-700 text-sm break-words")
+                elif file.read:
+                    self.ui.label(f"read: {file.read}").classes(
+                        "text-xs text-slate-600 break-words"
+                    )
                 if not self.work.kind.takes_one_file:
                     self._test_of(file)
                 if file.columns:
@@ -505,13 +584,15 @@ class Page:
         # The list is drawn anew when fits end; an open part stays open.
         menus = ui.expansion("Columns and units", value=file.is_open).classes("w-full text-sm")
         with menus.bind_value_to(file, "is_open"):
-            for option, label in _NAMES.items():
+            for option in menus_for(self.work.kind, file):
+                label = _NAMES[option]
                 choices: dict[str | None, str] = {None: "as tfmat finds it"}
                 if option.endswith("_column"):
                     # A column goes by its number, as text.
                     choices |= {str(i): column for i, column in enumerate(file.columns, start=1)}
                 else:
-                    choices |= {choice: choice for choice in _CHOICES[option]}
+                    allowed = list(file.sheets) if option == "sheet" else _CHOICES[option]
+                    choices |= {choice: choice for choice in allowed}
                 ui.select(
                     choices,
                     value=given.get(option),
@@ -529,7 +610,10 @@ class Page:
             async def read_again() -> None:
                 said = {key: value for key, value in given.items() if value is not None}
                 for each in self.work.files.values() if everywhere.value else [file]:
-                    each.options = dict(said)
+                    # A sheet is said of the files that have it.
+                    each.options = {
+                        k: v for k, v in said.items() if k != "sheet" or v in each.sheets
+                    }
                 await self.fit()
 
             ui.button("Read again", on_click=read_again).props("dense")
@@ -572,13 +656,19 @@ class Page:
         self.curve = self.curve if self.curve in answers else next(iter(answers))
         found, ranking = answers[self.curve], self.work.ranking(self.curve)
         law = self.law if self.law in found else ranking[0].law if ranking else next(iter(found))
-        return found[law]
+        return self.work.ranked(self.curve, law)
 
     def _verdict(self) -> None:
         """The curve, its laws, and whether the answer may be used."""
         ui, answers = self.ui, self.work.answers
+        # What is wrong with all files together, such as a law without its test, stands below no file.
+        together = [text for (of, _), text in self.work.errors.items() if of == ALL_FILES]
+        for text in dict.fromkeys(together):
+            ui.label(in_menu_words(text)).classes("text-red-700 text-sm break-words")
         if not answers:
-            if not self.progress:
+            if self.work.files and not self.progress:
+                ui.label("There is no answer yet; the red lines say why.").classes("text-slate-600")
+            elif not self.work.files:
                 ui.label(
                     "Drop one file or many: text from a machine, CSV or Excel. The curve, the parameters with their "
                     "intervals, and what speaks against them appear here."
@@ -595,30 +685,27 @@ class Page:
                 {
                     "law": each.law,
                     "title": LAWS[each.law]().title,
+                    "verdict": verdict_of(place, each),
                     "error": f"{each.rmse_percent:.2f} %",
                     "evidence": f"{each.evidence:.0f}",
-                    "verdict": verdict_of(place, each),
-                    "shown": "●" if each.law == law else "",
+                    "shown": each.law == law,
                 }
                 for place, each in enumerate(ranking)
             ]
-            self._table(
-                {
-                    "shown": "",
-                    "title": "law",
-                    "error": "error",
-                    "evidence": "evidence",
-                    "verdict": "",
-                },
-                rows,
-            ).on("rowClick", lambda e: self.show_law(e.args[1]["law"]))
+            titles = {"title": "law", "verdict": "", "error": "error", "evidence": "evidence"}
+            table = self._table(titles, rows)
+            # Buttons, so that a keyboard reaches them too.
+            table.add_slot("body-cell-title", _LAW_BUTTON)
+            table.on("show", lambda e: self.show_law(e.args))
             ui.label(
                 "Press a law to see it. Evidence is twice the logarithm of the likelihoods' ratio to the first law, "
                 f"less the price of more parameters. A law within {EVIDENCE:g}, or of an error at most a sixth larger, "
                 "is as good."
             ).classes("text-xs text-slate-500")
         if answer.do_not_use:
-            with ui.card().classes("w-full bg-red-50 border border-red-700 p-3"):
+            with (
+                ui.card().classes("w-full bg-red-50 border border-red-700 p-3").props("role=alert")
+            ):
                 ui.label(f"DO NOT USE THIS ANSWER: {', '.join(answer.do_not_use)}").classes(
                     "text-red-800 font-bold"
                 )
@@ -634,16 +721,9 @@ class Page:
         ui, answer = self.ui, self.shown
         self._values(answer)
         if answer.curve.tensile is not None:
-            found = answer.curve.tensile.to_json().values()
-            values = {
-                each["symbol"]: ("≥ " if "at_least" in each else "") + format_value(each["value"])
-                for each in found
-            }
+            texts = tensile_texts(answer.entry().tensile or {})
             ui.label("Without a law, after ISO 6892-1").classes("font-bold")
-            self._table(
-                {each["symbol"]: with_unit(each["symbol"], each["unit"]) for each in found},
-                [values],
-            )
+            self._table({title: title for title in texts}, [texts])
         self._downloads([answer], card=True)
         with ui.expansion("What was done to the points").classes("w-full text-sm"):
             for step in answer.curve.steps:
@@ -686,6 +766,7 @@ class Page:
             "unit": "unit",
         }
         self._table(titles, [_row_of(name, value) for name, value in answer.parameters.items()])
+        self.ui.label(quality_of(answer.entry())).classes("text-xs text-slate-600")
         for each in answer.warnings:
             text = in_menu_words("; ".join(filter(None, (each.text, each.advice))))
             self.ui.label(f"⚠ {text}").classes("text-amber-800 text-sm break-words")
@@ -753,10 +834,10 @@ class Page:
         self.file_list.refresh()
         await self.fit()
 
-    def reject(self) -> None:
-        """The browser keeps a file back."""
+    def reject(self, names: Sequence[str]) -> None:
+        """The browser keeps files back."""
         self.ui.notify(
-            f"a file was refused: give text, CSV or Excel of at most {MOST_BYTES // 1_000_000} MB",
+            f"refused: {', '.join(names)}; give text, CSV or Excel of at most {MOST_BYTES // 1_000_000} MB",
             type="negative",
         )
 
@@ -772,9 +853,10 @@ class Page:
         self.show()
 
     def show_law(self, law: str) -> None:
-        """Another law is shown."""
+        """Another law is shown; its button, which is a new one, has the keyboard as the old one had."""
         self.law = law
         self.show()
+        self.ui.run_javascript("document.querySelector('td [aria-pressed=true]')?.focus()")
 
     async def fit(self) -> None:
         """Fits everything anew; a later change ends it."""
@@ -805,6 +887,13 @@ class Page:
         self.file_list.refresh()
         self.show()
         self.state.refresh()
+
+
+# _LAW_BUTTON: the cell of a law's name, in Vue; the one that is shown is pressed.
+_LAW_BUTTON = """<q-td :props="props">
+  <q-btn flat dense no-caps align="left" :label="(props.row.shown ? '● ' : '') + props.value"
+    :aria-pressed="props.row.shown ? 'true' : 'false'" @click="$parent.$emit('show', props.row.law)" />
+</q-td>"""
 
 
 def _row_of(name: str, value: Value) -> dict[str, str]:

@@ -322,7 +322,7 @@ METHODS = {
     "mean of specimens": "mean of specimens",
 }
 # Tensile properties: symbol -> factor and unit that people read them in.
-_READ_IN = {"E": (1e-3, "GPa"), "Ag": (100.0, "%")}
+_READ_IN = {"E": (1e-3, "GPa"), **dict.fromkeys(("Ag", "Agt", "A", "At"), (100.0, "%"))}
 # Properties that stand in the table; the JSON file holds all.
 _SHOWN = ("E", "Rp0.2", "Rm", "Ag")
 _MOST_NAMES = 6
@@ -483,7 +483,7 @@ def parameter_table(result: Answer, details: bool = False) -> Table:
         elif pooled:
             row.append(format_value(value.least_squares))
         rows.append(row)
-    return text_table(title, headings, rows, caption=_caption(result), left=(0, 4))
+    return text_table(title, headings, rows, caption=quality_of(result), left=(0, 4))
 
 
 def verdict_of(place: int, ranked: Ranked) -> str:
@@ -534,8 +534,7 @@ def tensile_table(results: Sequence[Answer]) -> Table | None:
         table.add_column(Text(key), justify="right", overflow="fold")
     shown = [one for one in (tensile[0].values() if tensile else ()) if one.symbol in _SHOWN]
     for entry in shown:
-        unit = _READ_IN.get(entry.symbol, (1.0, entry.unit))[1]
-        table.add_column(with_unit(entry.symbol, unit), justify="right", no_wrap=True)
+        table.add_column(_property_title(entry), justify="right", no_wrap=True)
     if tensile:
         table.caption = (
             "E chord modulus, Rp0.2 proof stress, Rm tensile strength, Ag plastic strain at maximum load (ISO 6892-1); "
@@ -568,6 +567,15 @@ def tests_table(curve: str, tests: Sequence[AnsweredTest]) -> Table:
         for test in tests
     ]
     return text_table(f"tests of {curve}", headings, rows, left=(0, 1, 2))
+
+
+def tensile_texts(properties: Mapping[str, TensileValue]) -> dict[str, str]:
+    """All tensile properties of a test: `Ag (%)` -> `14.54`."""
+    return {_property_title(each): _property(each) for each in properties.values()}
+
+
+def _property_title(entry: TensileValue) -> str:
+    return with_unit(entry.symbol, _READ_IN.get(entry.symbol, (1.0, entry.unit))[1])
 
 
 def _property(entry: TensileValue | None) -> str:
@@ -609,7 +617,8 @@ def _certificate(posterior: SampledPosterior) -> str:
     return f"; posterior {posterior.status} ({', '.join(said)})"
 
 
-def _caption(result: Answer) -> str:
+def quality_of(result: Answer) -> str:
+    """How far the curve of an answer is from the points, how many they are, and what was assumed to read them."""
     error = result.rmse_percent
     text = "" if error is None else f"error of its curve {error:.3g} % of the maximum stress, "
     text += f"{result.num_points} points"

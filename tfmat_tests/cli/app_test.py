@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import numpy as np
+import openpyxl
 import pytest
 import scipy.stats
 
@@ -113,6 +114,96 @@ def test_files_of_several_tests_are_one_material(work):
     ((_, modulus),) = answer.parameters.items()
     assert modulus.value == pytest.approx(0.4, rel=0.01)
     assert len(module.chart_of(answer)["series"]) == 3 * len(powers)
+
+
+def test_each_file_of_one_material_is_read_by_its_own_menus(work):
+    """Rubber of G = 0.4 MPa, whose stress is in MPa in one file and in ksi in the other."""
+    work.choose(next(kind for kind in KINDS if kind.title == "rubber"))
+    stretch = np.linspace(1.0, 1.8, 60)
+    for test, power, unit in (("uniaxial", -2, "MPa"), ("planar", -3, "ksi")):
+        stress = 0.4 * (stretch - stretch**power) / (6.894757 if unit == "ksi" else 1.0)
+        rows = (f"{e:.6f},{s:.8f}\n" for e, s in zip(stretch - 1.0, stress, strict=True))
+        file = add(work, f"{test}.csv", "strain [-],stress\n" + "".join(rows))
+        file.options = {"stress_unit": unit}
+    work.laws = ["neo_hooke"]
+    fit(work)
+    (found,) = work.answers.values()
+    ((_, modulus),) = found["neo_hooke"].parameters.items()
+    assert modulus.value == pytest.approx(0.4, rel=0.001)
+    assert "in MPa (as given)" in work.files["uniaxial.csv"].read
+    assert "in ksi (as given)" in work.files["planar.csv"].read
+
+
+def test_what_was_read_of_a_file_is_told(work):
+    add(work, "a.csv", VOCE.read_bytes())
+    work.laws = ["voce"]
+    fit(work)
+    assert work.files["a.csv"].read == (
+        "strain from column 'true_strain' in - (from the header), "
+        "stress from column 'true_stress' in MPa (from the header)"
+    )
+
+
+def test_menus_offer_the_sheet_of_the_curve_and_its_columns(work):
+    """As machines write them: a sheet of settings and one of results stand before the specimens."""
+    points = np.loadtxt(VOCE, delimiter=",", comments=("#", "t", "E"))
+    path = work.place("lab.xlsx")
+    book = openpyxl.Workbook()
+    book.active.append(["Order", "A-17"])
+    results = book.create_sheet("Results")
+    results.append(["Specimen", "Rm", "Ag"])
+    results.append([1, 500.0, 14.5])
+    for name, factor in (("Specimen 1", 1.0), ("Specimen 2", 1.1)):
+        sheet = book.create_sheet(name)
+        sheet.append(["time [s]", "true strain [-]", "true stress [MPa]"])
+        for time, (strain, stress) in enumerate(points):
+            sheet.append([time, strain, factor * stress])
+    book.save(path)
+    file = work.add(path)
+    assert file.columns == ["time [s]", "true strain [-]", "true stress [MPa]"]
+    assert "sheet" in module.menus_for(TENSION, file)
+    work.laws = ["voce"]
+    fit(work)
+    assert sorted(work.answers) == ["lab_Specimen 1", "lab_Specimen 2"]
+    work.answers.clear()
+    file.options = {"sheet": "Specimen 2", "strain_column": "2", "stress_column": "3"}
+    fit(work)
+    (answer,) = (found["voce"] for found in work.answers.values())
+    assert answer.parameters["sigma0"].value == pytest.approx(330.0, rel=0.02)
+
+
+def test_files_that_differ_in_their_endings_are_two_specimens(work):
+    add(work, "a.csv", VOCE.read_bytes())
+    add(work, "a.txt", VOCE.read_bytes())
+    work.laws = ["voce"]
+    fit(work)
+    assert sorted(work.answers) == ["a.csv", "a.txt"]
+
+
+def test_errors_do_not_speak_of_the_pages_own_folder(work):
+    add(work, "bad.csv", VOCE.read_text().replace("true_stress [MPa]", "torque"))
+    work.laws = ["voce"]
+    fit(work)
+    assert work.errors["bad.csv", "voce"].startswith("bad.csv: column 'torque' is of a torsion")
+
+
+def test_json_holds_the_ranking_as_the_commands_does(work):
+    add(work, "a.csv", VOCE.read_bytes())
+    work.laws = ["voce", "swift"]
+    fit(work)
+    (entry,) = json.loads(module.json_of([work.ranked("a", "voce")]))
+    assert [each["law"] for each in entry["ranking"]] == ["voce", "swift"]
+    assert work.ranked("a", "voce").ranking == work.best()[0].ranking
+
+
+def test_figure_says_which_strain_and_stress_it_shows(work):
+    add(work, "a.csv", VOCE.read_bytes())
+    work.laws = ["voce"]
+    fit(work)
+    for chart in (module.chart_of(work.best()[0]), module.comparison_chart(work.best())):
+        x = chart["xAxis"][-1] if isinstance(chart["xAxis"], list) else chart["xAxis"]
+        assert x["name"] == "true strain [-]"
+        assert "true stress [MPa]" in str(chart["yAxis"])
 
 
 def test_a_defect_at_one_file_is_told_beside_it(capsys):
@@ -309,6 +400,40 @@ def test_two_tabs_know_nothing_of_each_other(page, browser, address):
         assert page.get_by_text(VOCE.name).count() == 1
         assert other.get_by_text(VOCE.name).count() == 0
         other.get_by_text("Drop one file or many").wait_for()
+
+
+def test_a_keyboard_alone_shows_another_law(page):
+    drop(page, VOCE)
+    law = page.get_by_role("button", name="Swift 1952", exact=True)
+    law.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("cell", name="epsilon0", exact=True).wait_for()
+    page.wait_for_function("document.activeElement.innerText.includes('Swift 1952')")
+    assert page.get_by_role("button", name="● Swift 1952").get_attribute("aria-pressed") == "true"
+
+
+def test_page_tells_how_a_file_was_read_and_what_was_assumed(page):
+    only(page, "Voce 1948")
+    text = VOCE.read_text().replace(" [-]", "").replace(" [MPa]", "")
+    drop(page, ("a.csv", text))
+    page.get_by_text("read: strain from column 'true_strain' in - (assumed)").wait_for()
+    page.get_by_text("assumed: strain in mm/mm, stress in MPa").wait_for()
+    page.get_by_role("columnheader", name="Ag (%)").wait_for()
+
+
+def test_what_is_wrong_with_tests_of_one_material_is_told(page):
+    drop(page, ("uniaxial.csv", VOCE.read_text().replace("true_stress [MPa]", "torque")))
+    with fitting(page):
+        page.get_by_label("What was tested").click()
+        page.get_by_role("option", name="rubber").click()
+    page.get_by_text("uniaxial.csv: column 'torque' is of a torsion or bending test").wait_for()
+
+
+def test_a_file_that_is_no_table_is_refused_by_name(page):
+    page.set_input_files(
+        "input[type=file]", {"name": "a.exe", "mimeType": "text/csv", "buffer": b"x"}
+    )
+    page.get_by_text("refused: a.exe; give text, CSV or Excel").wait_for()
 
 
 def test_page_fits_a_phone(browser, address):
