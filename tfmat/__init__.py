@@ -37,11 +37,12 @@ def __getattr__(name: str) -> Any:
 
 
 # Modules that Python files of users name, because an older tfmat wrote them (`tfmat emulate`) or its pages said so
-# (programmes and models of their own) -> where their content is now.
+# (programmes, models and scripts of their own) -> where their content is now.
 _FORMER = {
     "tfmat.curves": "tfmat.records",
     "tfmat.curves.paths": "tfmat.records.programmes",
     "tfmat.curves.programmes": "tfmat.records.programmes",
+    "tfmat.launch.runtime": "tfmat.launch.processes",
     "tfmat.models": "tfmat.networks",
     "tfmat.models.normalization": "tfmat.networks.factory",
     "tfmat.scaling.matrix": "tfmat.scaling.study",

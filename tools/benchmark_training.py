@@ -189,7 +189,7 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
         console.print(quantities_table("the whole job", content["quantities"]))
     else:
         from benchmarks.identification import measure_rate
-        from tfmat.launch.runtime import prepare_tensorflow
+        from tfmat.launch.processes import prepare_tensorflow
 
         prepare_tensorflow(one_thread_an_operation=True)
         workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else None

@@ -20,7 +20,7 @@ from tfmat.backends.layouts import slot_owners
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import Block, Step, assign_all, check_whole_batch, compiled, row_spec
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.runtime import START_TIMEOUT, seconds_setting
+from tfmat.launch.processes import START_TIMEOUT, seconds_setting
 from tfmat.launch.watchdog import (
     AGAIN,
     ForgedMessageError,

@@ -19,8 +19,13 @@ from numpy.typing import NDArray
 
 from tfmat.config import Settings
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
-from tfmat.launch.processes import Processes, find_processes
-from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
+from tfmat.launch.processes import (
+    START_TIMEOUT,
+    WORKER_TIMEOUT,
+    Processes,
+    find_processes,
+    seconds_setting,
+)
 from tfmat.launch.watchdog import (
     AGAIN,
     ByBroadcast,

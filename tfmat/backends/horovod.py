@@ -18,8 +18,7 @@ from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, sc
 from tfmat.backends.mpi import MpiMessages, MpiSums, load_mpi4py, world_of
 from tfmat.config import Settings
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.processes import Processes
-from tfmat.launch.runtime import GET_HOROVOD, check_horovod_sees, prepare_horovod
+from tfmat.launch.processes import GET_HOROVOD, Processes, check_horovod_sees, prepare_horovod
 from tfmat.launch.watchdog import start_timer
 
 # Ranks -> Horovod's set of them.

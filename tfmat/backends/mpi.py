@@ -15,8 +15,7 @@ from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.config import Settings
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.processes import Processes
-from tfmat.launch.runtime import prepare_mpi
+from tfmat.launch.processes import Processes, prepare_mpi
 from tfmat.launch.watchdog import start_timer
 
 # --------------------------------------------------------------------------------------------------

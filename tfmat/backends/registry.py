@@ -13,8 +13,12 @@ from typing import Any, NamedTuple
 from tfmat.backends.base import Backend
 from tfmat.config import BATCH, OPTIONS, STAGE, Parallelism, Settings
 from tfmat.errors import InputError, nearest
-from tfmat.launch.processes import Processes, find_processes
-from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
+from tfmat.launch.processes import (
+    Processes,
+    find_processes,
+    make_virtual_devices,
+    prepare_tensorflow,
+)
 
 # --------------------------------------------------------------------------------------------------
 # A run's wishes, and those that do not go together.

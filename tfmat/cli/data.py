@@ -901,7 +901,7 @@ def emulate(flag_values: FlagValues, arguments: list[str]) -> None:
     from tfmat.specimens.description import read_description
 
     campaign = _make_runs(flag_values, read_description(flag_values.simulator))
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
     from tfmat.workflow.emulate import emulate

@@ -199,7 +199,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
         raise InputError(f"--pool needs at least two curves; one was given{hint}")
     source: Any = sidecar
     if network is not None:
-        from tfmat.launch.runtime import prepare_tensorflow
+        from tfmat.launch.processes import prepare_tensorflow
 
         prepare_tensorflow(one_thread_an_operation=True, own_program=True)
         from tfmat.identification.identifier import Identifier

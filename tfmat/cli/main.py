@@ -258,7 +258,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(_command_help(name, command, flag_values))
         return 0
     positional = _parse(name, flag_values, rest)
-    from tfmat.launch.runtime import check_settings
+    from tfmat.launch.processes import check_settings
 
     check_settings()
     if positional and command.no_argument is not None:

@@ -441,7 +441,7 @@ def noise_scale(flag_values: FlagValues, arguments: list[str]) -> int:
     with Adam take it as an order of magnitude.
     """
     from tfmat.console import progress_bar
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
     from tfmat.large_batch.noise_scale import describe_noise, noise_scale_of_run
@@ -544,8 +544,7 @@ def _measure_landscapes(
 ) -> list[str]:
     """The lines that rank 0 prints; none on the others."""
     from tfmat.files import make_folder
-    from tfmat.launch.processes import find_processes, processors_per_rank
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import find_processes, prepare_tensorflow, processors_per_rank
 
     processes = find_processes()
     several = processes.size > 1

@@ -202,7 +202,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     if flag_values["num_reference"].present and not flag_values.reference:
         raise InputError("--num_reference is of the reference; leave it or --noreference out")
     from tfmat.identification.networks import read_sidecar
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import prepare_tensorflow
 
     # A run that is not there is named before TensorFlow is loaded.
     read_sidecar(flag_values.workdir)
@@ -565,7 +565,7 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     settings = Settings.of(config)
     curves = curve_settings(config)
     num_outputs = len(curves.build_law().identified)
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
     network: dict[str, Any] = {

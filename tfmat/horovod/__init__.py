@@ -6,7 +6,7 @@ why, is in docs/horovod.md.
 
 from typing import Any
 
-from tfmat.launch.runtime import GET_HOROVOD
+from tfmat.launch.processes import GET_HOROVOD
 
 try:
     # The third-party package, not this one: imports are absolute.

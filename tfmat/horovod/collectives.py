@@ -10,8 +10,7 @@ from horovod.tensorflow.mpi_ops import global_process_set
 
 from tfmat.backends.horovod import assign_broadcast
 from tfmat.errors import InputError
-from tfmat.launch.processes import find_processes
-from tfmat.launch.runtime import check_horovod_sees, prepare_horovod
+from tfmat.launch.processes import check_horovod_sees, find_processes, prepare_horovod
 
 
 def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> None:

@@ -30,7 +30,7 @@ from tfmat.identification.ranking import (
     kind_of_files,
     kind_of_tests,
 )
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 from tfmat.materials.law import Array, Law
 from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.files import files_given, measured_records, records_of_files, takes_tests

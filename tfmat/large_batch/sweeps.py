@@ -105,7 +105,7 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
     Raises:
       InputError: also where the largest batch is larger than the training set.
     """
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import prepare_tensorflow
     from tfmat.workflow.job import curve_settings, curves_to_train, make_dataset, named_dataset
 
     dataset, num_curves = named_dataset(config, data_dir), config.data.num_curves

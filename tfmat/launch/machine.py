@@ -23,7 +23,7 @@ import psutil
 import tfmat
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
-from tfmat.launch.runtime import prepare_onednn, uses_onednn
+from tfmat.launch.processes import prepare_onednn, uses_onednn
 
 # --------------------------------------------------------------------------------------------------
 # Trials of the doctor in processes of their own: programs, of which each prints one JSON object a line.

@@ -25,7 +25,7 @@ import psutil
 from tfmat.console import clock_text
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
 from tfmat.files import check_json, is_locked, make_folder, read_json, write_json
-from tfmat.launch.runtime import WORKER_TIMEOUT
+from tfmat.launch.processes import WORKER_TIMEOUT
 from tfmat.launch.watchdog import AGAIN, name_ranks, write_line
 
 # --------------------------------------------------------------------------------------------------

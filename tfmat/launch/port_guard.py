@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from tfmat.errors import InputError
 from tfmat.launch import port_filter
 from tfmat.launch.port_filter import LISTEN, connections, listening_sockets, own_ends, set_filter
-from tfmat.launch.runtime import OPEN, REFUSED, TENSOR_PORTS, ports_setting
+from tfmat.launch.processes import OPEN, REFUSED, TENSOR_PORTS, ports_setting
 
 _LOOK_FIRST = 0.0005  # seconds between two looks while the library starts
 

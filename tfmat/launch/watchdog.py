@@ -32,8 +32,7 @@ import numpy as np
 from tfmat.console import printable
 from tfmat.errors import InputError, TfmatError, WorkerLostError
 from tfmat.files import make_folder, write_error
-from tfmat.launch.processes import Processes
-from tfmat.launch.runtime import START_TIMEOUT, seconds_setting
+from tfmat.launch.processes import START_TIMEOUT, Processes, seconds_setting
 
 # --------------------------------------------------------------------------------------------------
 # How a process of a run ends, whatever its main thread does at that moment: one line, and the right exit status.

@@ -749,7 +749,7 @@ def networks_and_libraries(networks: Networks, folder: pathlib.Path) -> Describe
 
 def describe(order: Networks, processes: Processes, folder: pathlib.Path) -> Described:
     """Called by the process, see worker.py: builds each model once."""
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
     models = {

@@ -21,8 +21,7 @@ from tfmat.config import Config, DataSection, EpochPlan, Settings, check_config,
 from tfmat.console import printable
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import check_json, make_folder, parse_json, plain, read_json, write_json
-from tfmat.launch.processes import Processes, find_processes
-from tfmat.launch.runtime import prepare_mpi
+from tfmat.launch.processes import Processes, find_processes, prepare_mpi
 from tfmat.launch.watchdog import ByNote, Star, meet
 from tfmat.scaling.study import RankUse, TrainingLine
 
@@ -269,7 +268,7 @@ def measure_steps(order: Order, processes: Processes, folder: pathlib.Path) -> l
 
 def prepare(variant: Variant, config: Config, processes: Processes) -> None:
     """Imports TensorFlow as `tfmat train` would for these workers."""
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import prepare_tensorflow
 
     prepare_tensorflow(
         one_thread_an_operation=goes_in_pieces(config.model),

@@ -35,7 +35,7 @@ from tfmat.files import (
     write_text,
 )
 from tfmat.launch.mpirun import end_session, end_with_parent
-from tfmat.launch.runtime import standard_error_held_back
+from tfmat.launch.processes import standard_error_held_back
 from tfmat.report.run_files import read_metrics
 from tfmat.report.tables import SearchSummary
 from tfmat.tuning.definition import (

@@ -584,7 +584,7 @@ def evaluation_of(workdir: str) -> "Evaluation":
     file = pathlib.Path(workdir) / "evaluation.json"
     if not file.exists():
         from tfmat.identification.evaluate import find_test_data
-        from tfmat.launch.runtime import prepare_tensorflow
+        from tfmat.launch.processes import prepare_tensorflow
 
         dataset = PackedDataset.open(find_test_data(workdir), verify=False)
         prepare_tensorflow(own_program=True)
@@ -893,8 +893,7 @@ def _prepare_tensorflow(
     settings: Settings, backend: str, processes: "Processes", workdir: str
 ) -> None:
     from tfmat.launch.machine import recorded_onednn
-    from tfmat.launch.processes import processors_per_rank
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.launch.processes import prepare_tensorflow, processors_per_rank
 
     options, on_mesh, several = settings.parallel, backend == "dtensor", processes.size > 1
     prepare_tensorflow(

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 

@@ -74,7 +74,7 @@ PROGRAM = """
 import sys
 mesh, stage, uncertainty = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 from tfmat.config import MeshShape
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 num_devices = MeshShape.parse(mesh).num_devices
 prepare_tensorflow(one_thread_an_operation=True, virtual_devices=num_devices)
 import keras

@@ -13,7 +13,7 @@ START = """
 import sys
 mesh = sys.argv[1]
 from tfmat.config import MeshShape
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
 import keras
 import numpy as np

@@ -6,7 +6,7 @@ PROGRAM = """
 import sys
 mesh = sys.argv[1]
 from tfmat.config import MeshShape
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
 import numpy as np
 from tfmat.backends import make_backend

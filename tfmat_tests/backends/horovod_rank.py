@@ -11,8 +11,7 @@ import pathlib
 import platform
 import sys
 
-from tfmat.launch.processes import find_processes
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import find_processes, prepare_tensorflow
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 from tfmat_tests.backends.numpy_exchange import SHAPES, some_gradients
 from tfmat_tests.mpi import mpirun

@@ -9,8 +9,7 @@ Says for each `HELD CASE`, and the largest share of the weights and slots that a
 import sys
 
 from tfmat.config import MeshShape
-from tfmat.launch.processes import find_processes
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import find_processes, prepare_tensorflow
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 RHO = 0.05  # of sharpness-aware steps

@@ -6,7 +6,7 @@ PROGRAM = """
 import faulthandler, sys, time, weakref
 faulthandler.dump_traceback_later(200, exit=True)  # its thread needs no lock of Python's
 import numpy as np
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 prepare_tensorflow(virtual_devices=2)
 import tensorflow as tf
 from tensorflow.experimental import dtensor

@@ -3,7 +3,7 @@
 PROGRAM = """
 import os
 os.sched_getaffinity = lambda _: {0, 1}
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 prepare_tensorflow(one_thread_an_operation=True)
 import keras
 from tfmat.backends import make_backend

@@ -7,8 +7,7 @@ import json
 import pathlib
 import sys
 
-from tfmat.launch.processes import find_processes
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import find_processes, prepare_tensorflow
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 

@@ -123,7 +123,7 @@ def test_example_of_the_documentation(tmp_path):
 
 STOPS_ALONE = """
 from tfmat_tests import lean_keras
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 prepare_tensorflow(processors=1)
 import keras
 import numpy as np

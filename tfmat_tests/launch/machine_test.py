@@ -24,7 +24,7 @@ from tfmat.launch.machine import (
     record_session,
     recorded_onednn,
 )
-from tfmat.launch.runtime import uses_onednn
+from tfmat.launch.processes import uses_onednn
 from tfmat_tests.mpi import is_running
 from tfmat_tests.processes import forked_python
 

@@ -10,7 +10,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.launch.runtime import (
+from tfmat.launch.processes import (
     ONEDNN,
     check_settings,
     prepare_mpi,
@@ -119,7 +119,7 @@ PROJECT = pathlib.Path(__file__).parents[2]
 def test_loading_tensorflow_prints_nothing_and_loads_no_wrappers() -> None:
     program = """
 import sys
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 prepare_tensorflow(own_program=True)
 assert {"tensorflow", "keras"} <= set(sys.modules)
 assert not {"matplotlib", "pandas", "sklearn"} & set(sys.modules)

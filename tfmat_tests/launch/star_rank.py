@@ -18,8 +18,7 @@ from typing import Any
 
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
-from tfmat.launch.processes import Processes
-from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
+from tfmat.launch.processes import START_TIMEOUT, WORKER_TIMEOUT, Processes, seconds_setting
 from tfmat.launch.watchdog import ByBroadcast, Star, meet, start_timer
 
 SLOW = 2.6  # seconds; the tests set a timeout of 2

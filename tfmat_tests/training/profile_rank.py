@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import prepare_tensorflow
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 BATCH, CALL = 100, 5

@@ -16,8 +16,7 @@ import numpy as np
 
 from tfmat.config import MeshShape
 from tfmat.errors import TfmatError
-from tfmat.launch.processes import find_processes
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import find_processes, prepare_tensorflow
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 

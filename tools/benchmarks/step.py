@@ -166,7 +166,7 @@ def measure(order: dict[str, Any], processes: Processes, folder: pathlib.Path) -
     data = Data(*(np.load(f"{order['data']}/{part}.npy") for part in Data._fields))
     module, _, kind = VARIANTS[order["variant"]][1].partition(":")
     if module == "keras_variants":
-        from tfmat.launch.runtime import prepare_tensorflow
+        from tfmat.launch.processes import prepare_tensorflow
 
         # As `tfmat train` does; Keras `fit` gets TensorFlow as it comes.
         prepare_tensorflow(

@@ -15,8 +15,7 @@ from benchmarks import rounds as lab
 from benchmarks.ranks import STEPS, make_data, steps_order
 from tfmat.config import Config, default_config
 from tfmat.data.dataset import PackedDataset
-from tfmat.launch.processes import Processes
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.launch.processes import Processes, prepare_tensorflow
 from tfmat.scaling.measure import Answers, Launch
 from tfmat.scaling.worker import Order
 
