@@ -58,15 +58,16 @@ if _keras.backend.backend() != "tensorflow":
 
 
 from tfmat.horovod import callbacks
-from tfmat.horovod.collectives import (
+from tfmat.horovod.optimizer import (
+    DistributedOptimizer,
     allgather,
     allreduce,
     broadcast,
     broadcast_variables,
     init,
+    load_model,
     reducescatter,
 )
-from tfmat.horovod.optimizer import DistributedOptimizer, load_model
 
 # Names of Horovod's wrapper that are not here -> why.
 _ABSENT = {

@@ -1,6 +1,9 @@
-"""DistributedOptimizer: a Keras 3 optimizer whose gradients are reduced over the ranks before it uses them."""
+"""DistributedOptimizer (a Keras 3 optimizer with gradients reduced over ranks), and Horovod's own operations."""
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import horovod.tensorflow as horovod
@@ -8,9 +11,243 @@ import keras
 import tensorflow as tf
 from horovod.tensorflow.mpi_ops import global_process_set
 
+from tfmat.backends.exchange import reduce_flat, without_repeated_rows
+from tfmat.backends.horovod import assign_broadcast
 from tfmat.errors import InputError
-from tfmat.horovod.collectives import require_init
-from tfmat.horovod.reduction import GradientReduction
+from tfmat.launch.processes import check_horovod_sees, find_processes, prepare_horovod
+
+# --------------------------------------------------------------------------------------------------
+# Horovod's own operations, on whatever Keras 3 holds: variables, tensors, arrays, numbers.
+
+
+def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> None:
+    """Starts Horovod, as `horovod.init`; first sets what measures best where the environment does not say otherwise.
+
+    Args:
+      comm: ranks or MPI communicator of this job; None for all that the launcher started.
+      process_sets: Horovod's process sets to make at once, or "dynamic".
+
+    Raises:
+      InputError: Horovod sees other processes than the launcher started.
+    """
+    started = find_processes()
+    prepare_horovod()
+    horovod.init(comm=comm, process_sets=process_sets)
+    if comm is None:
+        check_horovod_sees(started, started.rank, horovod.size())
+
+
+def require_init(what: str) -> None:
+    """Raises InputError where `what` needs Horovod and it has not been started."""
+    if not horovod.is_initialized():
+        raise InputError(f"{what} needs to know the workers; call hvd.init() first")
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: Any = None,
+    compression: Any = horovod.Compression.none,
+) -> tf.Tensor:
+    """Reduces `value`, of the same shape on every rank.
+
+    Args:
+      value: anything that is a tensor to Keras.
+      name: of the operation; the same on every rank.
+      average: deprecated by Horovod: True for `op=Average`, False for `op=Sum`.
+      prescale_factor: multiplies `value` before.
+      postscale_factor: multiplies the result.
+      op: Average (default), Sum, Min, Max, Product.
+      compression: Compression.none or Compression.fp16.
+
+    Returns:
+      A tensor of `value`'s shape and type.
+    """
+    return horovod.allreduce(
+        keras.ops.convert_to_tensor(value),
+        average=average,
+        name=name,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        compression=compression,
+    )
+
+
+def allgather(value: Any, name: str | None = None) -> tf.Tensor:
+    """Joins the ranks' values along their first dimension, which may differ between ranks."""
+    return horovod.allgather(keras.ops.convert_to_tensor(value), name=name)
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> tf.Tensor:
+    """Returns the value that `root_rank` has; it has the same shape on every rank."""
+    return horovod.broadcast(keras.ops.convert_to_tensor(value), root_rank, name=name)
+
+
+def reducescatter(value: Any, name: str | None = None, op: Any = horovod.Average) -> tf.Tensor:
+    """Reduces `value` and leaves each rank its part of the first dimension."""
+    return horovod.reducescatter(keras.ops.convert_to_tensor(value), name=name, op=op)
+
+
+def broadcast_variables(
+    variables: Iterable[Any],
+    root_rank: int,
+    process_set: Any = global_process_set,
+    inplace: bool = False,
+) -> None:
+    """Gives variables of Keras or TensorFlow, of any type, the values that they have on `root_rank`.
+
+    Args:
+      variables: the same number, shapes and types on every rank.
+      root_rank: the rank that has the values.
+      process_set: the ranks that take part.
+      inplace: for Horovod's signature; values are never copied more than once here.
+
+    Raises:
+      InputError: the variables are not the same on every rank (else the ranks would wait for each other).
+    """
+    variables = list(variables)
+    _check_alike(variables, process_set)
+    assign_broadcast(horovod, variables, root_rank, process_set=process_set)
+
+
+def _check_alike(variables: Sequence[Any], process_set: Any) -> None:
+    mine = [f"{variable.dtype} {tuple(variable.shape)}" for variable in variables]
+    every = horovod.allgather_object(mine, name="variables", process_set=process_set)
+    for rank, other in enumerate(every):
+        if len(other) != len(every[0]):
+            raise InputError(
+                f"rank {rank} has {len(other)} variables, rank 0 has {len(every[0])}; "
+                "build the same model and optimizer on every rank"
+            )
+        for i, (there, here) in enumerate(zip(other, every[0], strict=True)):
+            if there != here:
+                raise InputError(
+                    f"variable {i} is {there} on rank {rank}, but {here} on rank 0; "
+                    "build the same model and optimizer on every rank"
+                )
+
+
+# --------------------------------------------------------------------------------------------------
+# The reduction of a step's gradients: one flat buffer, one collective, for each type of number.
+
+# A tf.Tensor, a tf.IndexedSlices (of an embedding), or None (of a variable that the loss does not depend on).
+Gradient = Any
+# Name and process set of reductions -> counts them.
+_counts: dict[tuple[str, int], Iterator[int]] = {}
+
+
+@dataclasses.dataclass
+class GradientReduction:
+    """Sums or averages gradients over the ranks.
+
+    Attributes:
+      name: of the optimizer, the same on every rank; see `operations`.
+      op: Horovod's Average or Sum.
+      compression: Horovod's Compression.none or Compression.fp16, for dense gradients.
+      predivide_factor: divides before the sum and multiplies after it (for half precision).
+      factor: multiplies the result.
+      sparse_as_dense: gradients of embeddings travel whole, not as the rows that were used.
+      device_dense: device of the operations on dense gradients; "" for Horovod's own choice.
+      device_sparse: the same for gradients of embeddings.
+      process_set: the ranks that take part.
+      calls: how often a reduction was computed or traced.
+      gathers: whether rows of an embedding were among the gradients, which all ranks gather together.
+    """
+
+    name: str
+    op: Any
+    compression: Any
+    predivide_factor: float
+    factor: float
+    sparse_as_dense: bool
+    device_dense: str
+    device_sparse: str
+    process_set: Any
+    calls: int = 0
+    gathers: bool = False
+
+    @functools.cached_property
+    def operations(self) -> str:
+        """The beginning of the names of its operations, which no other reduction has that may run at the same time.
+
+        Reductions of one name are counted in the order of their first use, so that an optimizer that one rank makes
+        and never uses leaves the names alike; and by process set, in which others do not take part.
+        """
+        among = self.process_set.process_set_id
+        number = _counts.setdefault((self.name, among), itertools.count())
+        return f"{self.name}.{among}.{next(number)}"
+
+    def __call__(self, gradients: Sequence[Gradient]) -> list[Gradient]:
+        """Returns the reduced gradients, in the same order; None stays None."""
+        self.calls += 1
+        reduced = list(gradients)
+        if self.sparse_as_dense:
+            reduced = [None if each is None else tf.convert_to_tensor(each) for each in reduced]
+        reduced = [without_repeated_rows(each) for each in reduced]
+        if self.process_set.size() == 1:
+            return [each if each is None else self._scale(each, self.factor) for each in reduced]
+        places = []
+        for i, gradient in enumerate(reduced):
+            if isinstance(gradient, tf.IndexedSlices):
+                reduced[i] = self._reduce_rows(gradient, f"{self.operations}.rows.{i}")
+            elif gradient is not None:
+                places.append(i)
+        dense = reduce_flat([reduced[i] for i in places], self._reduce_dense)
+        for i, gradient in zip(places, dense, strict=True):
+            reduced[i] = gradient
+        return reduced
+
+    def _reduce_dense(self, flat: tf.Tensor) -> tf.Tensor:
+        total = horovod.allreduce(
+            flat,
+            name=f"{self.operations}.{flat.dtype.name}",
+            op=self.op,
+            device_dense=self.device_dense,
+            prescale_factor=1.0 / self.predivide_factor,
+            postscale_factor=self.predivide_factor,
+            compression=self.compression,
+            process_set=self.process_set,
+            # Keras's scope has the optimizer's name, and counts those that one rank makes alone.
+            ignore_name_scope=True,
+        )
+        # After the collective, and not as its factor: in half precision it would overflow.
+        return self._scale(total, self.factor)
+
+    def _reduce_rows(self, gradient: tf.IndexedSlices, name: str) -> tf.IndexedSlices:
+        """Gathers the rows that any rank used; a row that several used comes once, with its sum."""
+        self.gathers = True
+        with tf.device(self.device_sparse or None):
+            rows, values = (
+                horovod.allgather(
+                    part,
+                    name=f"{name}.{what}",
+                    process_set=self.process_set,
+                    ignore_name_scope=True,
+                )
+                for what, part in (("indices", gradient.indices), ("values", gradient.values))
+            )
+        total = without_repeated_rows(tf.IndexedSlices(values, rows, gradient.dense_shape))
+        divisor = self.process_set.size() if self.op == horovod.Average else 1
+        return self._scale(total, self.factor / divisor)
+
+    @staticmethod
+    def _scale(gradient: Gradient, factor: float) -> Gradient:
+        if factor == 1.0:
+            return gradient
+        # Not tf.cast, which goes through float32.
+        exact = tf.constant(factor, gradient.dtype)
+        if isinstance(gradient, tf.IndexedSlices):
+            scaled = gradient.values * exact
+            return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
+        return gradient * exact
+
+
+# --------------------------------------------------------------------------------------------------
+# The optimizer whose gradients are reduced.
 
 # End of the name of an optimizer that adds gradients of several batches up: all that a saved model tells of that.
 _SUMS = "_of_summed_gradients"
