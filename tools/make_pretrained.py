@@ -24,7 +24,7 @@ from typing import Any
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder
 from tfmat.materials.registry import law_class
-from tfmat.report.formatting import format_unit, format_value
+from tfmat.report.tables import format_unit, format_value
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 # Swift and Voce are the metal laws whose least squares follow the 304L tension tests: 0.7 to 1.7 % of the maximum

@@ -38,8 +38,14 @@ from tfmat.records.reading import TIME_UNITS, ReadingOptions
 from tfmat.records.record import MeasuredRecord, MeasuredTest
 from tfmat.records.tables import UNITS, read_tables
 from tfmat.report.answers import csv_text, picture, workbook
-from tfmat.report.formatting import format_unit, format_value, with_unit
-from tfmat.report.tables import quality_of, tensile_texts, verdict_of
+from tfmat.report.tables import (
+    format_unit,
+    format_value,
+    quality_of,
+    tensile_texts,
+    verdict_of,
+    with_unit,
+)
 
 # --------------------------------------------------------------------------------------------------
 # The work of a page: files in, answers and files out.

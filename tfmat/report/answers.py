@@ -17,8 +17,9 @@ from tfmat.files import spreadsheet_row
 from tfmat.identification.answer import Identification
 from tfmat.identification.networks import name_of
 from tfmat.identification.results import Answer
-from tfmat.report.formatting import format_unit, format_value
 from tfmat.report.tables import (
+    format_unit,
+    format_value,
     identification_table,
     next_test_table,
     note_lines,

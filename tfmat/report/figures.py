@@ -42,8 +42,15 @@ from tfmat.identification.results import (
     Uniformity,
 )
 from tfmat.identification.results import Picture as AnswerPicture
-from tfmat.report.formatting import format_power, format_unit, format_value, unbroken, with_unit
-from tfmat.report.tables import TrialRow, value_cell
+from tfmat.report.tables import (
+    TrialRow,
+    format_power,
+    format_unit,
+    format_value,
+    unbroken,
+    value_cell,
+    with_unit,
+)
 
 # --------------------------------------------------------------------------------------------------
 # The place of the only panel of a figure: as large as its text allows.

@@ -29,7 +29,7 @@ from tfmat.identification.results import (
     SpreadBin,
     TestsPicture,
 )
-from tfmat.report import formatting
+from tfmat.report import tables
 from tfmat.report.figures import (
     BAND,
     INK,
@@ -52,7 +52,6 @@ from tfmat.report.figures import (
     save_grid,
     uniformity,
 )
-from tfmat.report.formatting import BIN_TITLES, format_value, with_unit
 from tfmat.report.run_files import (
     MetricsLine,
     ParameterAnswers,
@@ -65,13 +64,16 @@ from tfmat.report.run_files import (
     read_run,
 )
 from tfmat.report.tables import (
+    BIN_TITLES,
     SearchSummary,
     TrialRow,
     best_first,
     busy,
     exact_lines,
+    format_value,
     overview_lines,
     value_cell,
+    with_unit,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -105,17 +107,17 @@ def templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "bytes": formatting.bytes_text,
+        "bytes": tables.bytes_text,
         "count": "{:,.0f}".format,
-        "duration": formatting.duration_text,
+        "duration": tables.duration_text,
         "flatten": _flatten,
-        "percent": formatting.percent_text,
-        "seconds": formatting.seconds_text,
-        "spread": formatting.spread_text,
-        "unbroken": formatting.unbroken,
-        "value": formatting.format_value,
-        "with_error": formatting.with_error,
-        "with_unit": formatting.with_unit,
+        "percent": tables.percent_text,
+        "seconds": tables.seconds_text,
+        "spread": tables.spread_text,
+        "unbroken": tables.unbroken,
+        "value": tables.format_value,
+        "with_error": tables.with_error,
+        "with_unit": tables.with_unit,
     }
     return environment
 

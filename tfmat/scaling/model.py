@@ -14,8 +14,8 @@ from scipy import optimize, stats
 from tfmat.backends.layouts import Collective, Plan, collectives_of_step, make_plan
 from tfmat.config import BATCH, MeshShape
 from tfmat.errors import InputError
-from tfmat.report.formatting import bytes_text, percent_text, seconds_text
 from tfmat.report.run_files import MetricsLine
+from tfmat.report.tables import bytes_text, percent_text, seconds_text
 from tfmat.scaling.study import (
     EXCHANGING,
     OF_TF_DISTRIBUTE,

@@ -27,8 +27,8 @@ from tfmat.report.figures import (
     style,
     worker_axis,
 )
-from tfmat.report.formatting import bytes_text, format_value, percent_text, unbroken
 from tfmat.report.pages import Finding, render_page
+from tfmat.report.tables import bytes_text, format_value, percent_text, unbroken
 from tfmat.scaling.model import (
     ALGORITHMS,
     GOAL,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tfmat.report.formatting import (
+from tfmat.report.tables import (
     duration_text,
     format_limits,
     format_power,
