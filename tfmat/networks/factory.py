@@ -18,14 +18,15 @@ from tfmat.networks.law_fit import (
     RECORDS_FOR_START,
     AroundFit,
     LawFit,
+    PlasticSpectrum,
     PoolTests,
     SeenTests,
     SettingChannels,
     SplitTests,
     TestTokens,
     num_residuals,
+    numbers_of,
 )
-from tfmat.networks.plastic_spectrum import PlasticSpectrum, numbers_of
 
 # --------------------------------------------------------------------------------------------------
 # Batch normalisation that knows which examples of a batch are padding, and whose batch it belongs to.

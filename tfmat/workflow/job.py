@@ -143,8 +143,7 @@ def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
     """
     import keras
 
-    from tfmat.networks.law_fit import LawFit, SeenTests
-    from tfmat.networks.plastic_spectrum import PlasticSpectrum
+    from tfmat.networks.law_fit import LawFit, PlasticSpectrum, SeenTests
 
     for layer in model.layers:
         alone = isinstance(layer, PlasticSpectrum | LawFit) and layer.input is model.inputs[0]
@@ -675,8 +674,7 @@ def _example(
 _FLOAT = 4  # bytes
 # Weights, gradients and one slot of the optimizer; a mesh may divide all but the weights.
 _COPIES = 3
-# Numbers that `tfmat.networks.plastic_spectrum` makes of each test, and residuals that `tfmat.networks.law_fit` tells
-# of it.
+# Numbers, and residuals of a fit, that layers of `tfmat.networks.law_fit` make of each test.
 _SPECTRUM_NUMBERS, _RESIDUALS = 100, 32
 
 

@@ -12,7 +12,7 @@ from tfmat.materials.law import History
 from tfmat.materials.registry import MONOTONIC_LAWS
 from tfmat.networks import build_model
 from tfmat.networks.factory import ReshapedMaxPooling1D, UnfoldedConvolution1D
-from tfmat.networks.plastic_spectrum import (
+from tfmat.networks.law_fit import (
     PlasticSpectrum,
     _flow,
     _held,
