@@ -23,8 +23,7 @@ from tfmat.config import (
     load_config,
 )
 from tfmat.errors import InputError, nearest
-from tfmat.files import as_json, check_json, first_difference, flatten, read_json, write_json
-from tfmat.tuning.lock import Owner
+from tfmat.files import Owner, as_json, check_json, first_difference, flatten, read_json, write_json
 
 # --------------------------------------------------------------------------------------------------
 # The definition of a search in a config file: the space and how to go through it.

@@ -12,7 +12,10 @@ from msgspec import Struct
 
 from tfmat.errors import InputError
 from tfmat.files import (
+    Owner,
     check_json,
+    is_dead,
+    is_here,
     read_json,
     spreadsheet_text,
     write_text,
@@ -30,11 +33,6 @@ from tfmat.tuning.definition import (
     config_text,
     read_state,
     value_text,
-)
-from tfmat.tuning.lock import (
-    Owner,
-    is_dead,
-    is_here,
 )
 
 # With fewer a forest says nothing.

@@ -26,11 +26,18 @@ from tfmat.config import Config, Duration, default_config
 from tfmat.console import clock_text, log, printable
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.files import (
+    FileLock,
+    LockLostError,
+    Owner,
     as_json,
     check_json,
+    is_dead,
+    is_here,
     is_locked,
     make_folder,
+    owner_of,
     read_json,
+    this_process,
     write_json,
     write_text,
 )
@@ -56,15 +63,6 @@ from tfmat.tuning.definition import (
     read_state,
     state_path,
     write_state,
-)
-from tfmat.tuning.lock import (
-    FileLock,
-    LockLostError,
-    Owner,
-    is_dead,
-    is_here,
-    process,
-    this_process,
 )
 from tfmat.tuning.results import WorkerFile, read_worker, record_end, summarize, write_results
 
@@ -504,7 +502,7 @@ class TrialRun:
                 start_new_session=True,  # Ctrl-C is for the supervisor
                 preexec_fn=_end_with_parent(os.getpid()),
             )
-        write_json(self.folder / "process.json", process(process_.pid))
+        write_json(self.folder / "process.json", owner_of(process_.pid))
         try:
             reason = self._watch(process_, run_folder)
         finally:

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfmat.files import make_folder, write_text
+from tfmat.files import is_dead, make_folder, write_text
 from tfmat.tuning.definition import SearchState, read_state
-from tfmat.tuning.lock import is_dead
 from tfmat_tests.processes import PATIENCE, Ended, ForkServer, Program
 
 HERE = pathlib.Path(__file__).resolve().parent

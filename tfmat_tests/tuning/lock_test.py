@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tfmat.tuning.lock import FileLock, LockLostError, is_dead, process, this_process
+from tfmat.files import FileLock, LockLostError, is_dead, owner_of, this_process
 
 
 def count(folder: pathlib.Path, times: int) -> None:
@@ -46,7 +46,7 @@ def test_a_killed_holder_is_seen_at_once(tmp_path):
     holder.start()
     while not (tmp_path / "holds").exists():
         time.sleep(0.001)
-    assert not is_dead(process(holder.pid))
+    assert not is_dead(owner_of(holder.pid))
     os.kill(holder.pid, signal.SIGKILL)
     holder.join()
     with FileLock(tmp_path / "lock", 3600.0).held() as held:  # waits an hour for one elsewhere
