@@ -24,8 +24,7 @@ from tfmat.scaling.study import (
     write_assumptions,
     write_measurements,
 )
-from tfmat.tuning.definition import read_state, write_state
-from tfmat.tuning.results import summarize, trial_rows, write_best
+from tfmat.tuning.search import read_state, summarize, trial_rows, write_best, write_state
 from tfmat.tuning.trials import take_name
 from tfmat_tests.json_damage import damaged_texts
 from tfmat_tests.report import run_folder

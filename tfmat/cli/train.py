@@ -381,7 +381,7 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
         raise InputError("--serve shows a search that another command runs; add --status")
     check_output_folder("workdir", flag_values.workdir)
     lease = _lease(flag_values.lease)
-    from tfmat.tuning.definition import Options, load_search
+    from tfmat.tuning.search import Options, load_search
     from tfmat.tuning.trials import run_search
 
     base, search = load_search(flag_values.config, overrides(flag_values), flag_values.max_trials)
@@ -489,8 +489,7 @@ def _show_search(flag_values: FlagValues) -> int:
         return _serve_search(flag_values)
     from tfmat.console import open_console
     from tfmat.report.tables import tuning_tables
-    from tfmat.tuning.definition import read_state
-    from tfmat.tuning.results import summarize, trial_rows, write_results
+    from tfmat.tuning.search import read_state, summarize, trial_rows, write_results
 
     state = read_state(workdir)
     console = open_console()
@@ -502,8 +501,7 @@ def _show_search(flag_values: FlagValues) -> int:
 
 
 def _serve_search(flag_values: FlagValues) -> int:
-    from tfmat.tuning.definition import read_state
-    from tfmat.tuning.results import write_page
+    from tfmat.tuning.search import read_state, write_page
 
     folder = pathlib.Path(flag_values.workdir)
     page, drawn = "", (0.0, 0.0)

@@ -743,7 +743,7 @@ def quality_of(result: Answer) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# A search for hyper-parameters, as `tfmat.tuning.results` finds it, and the tables of `tfmat tune --status`.
+# A search for hyper-parameters, as `tfmat.tuning.search` finds it, and the tables of `tfmat tune --status`.
 
 
 class SearchWorker(Struct, kw_only=True):

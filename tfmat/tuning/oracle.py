@@ -22,7 +22,7 @@ from keras_tuner.src.engine.conditions import Parent
 from tfmat.config import Config
 from tfmat.errors import InputError
 from tfmat.files import as_json, make_folder, write_text
-from tfmat.tuning.definition import FAILED, Choice, Int, Search, SearchState, TrialRecord
+from tfmat.tuning.search import FAILED, Choice, Int, Search, SearchState, TrialRecord
 
 IDLE, EXHAUSTED = "idle", "exhausted"
 # _MOST_DRAWS: combinations drawn before a space counts as exhausted. keras-tuner's 20 miss the last of a few ones.

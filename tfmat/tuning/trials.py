@@ -45,7 +45,7 @@ from tfmat.launch.mpirun import end_session, end_with_parent
 from tfmat.launch.processes import standard_error_held_back
 from tfmat.report.run_files import read_metrics
 from tfmat.report.tables import SearchSummary
-from tfmat.tuning.definition import (
+from tfmat.tuning.search import (
     CHANGEABLE,
     DIVERGED,
     DONE,
@@ -57,14 +57,18 @@ from tfmat.tuning.definition import (
     Search,
     SearchState,
     TrialRecord,
+    WorkerFile,
     check_same,
     config_text,
     is_longer,
     read_state,
+    read_worker,
+    record_end,
     state_path,
+    summarize,
+    write_results,
     write_state,
 )
-from tfmat.tuning.results import WorkerFile, read_worker, record_end, summarize, write_results
 
 if TYPE_CHECKING:
     from tfmat.tuning.oracle import Oracle

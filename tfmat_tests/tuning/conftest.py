@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tfmat.files import is_dead, make_folder, write_text
-from tfmat.tuning.definition import SearchState, read_state
+from tfmat.tuning.search import SearchState, read_state
 from tfmat_tests.processes import PATIENCE, Ended, ForkServer, Program
 
 HERE = pathlib.Path(__file__).resolve().parent

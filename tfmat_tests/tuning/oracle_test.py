@@ -10,7 +10,8 @@ import pytest
 import scipy.optimize
 import threadpoolctl
 
-from tfmat.tuning.definition import (
+from tfmat.tuning.oracle import EXHAUSTED, IDLE, Oracle, hyperparameters
+from tfmat.tuning.search import (
     DONE,
     FAILED,
     Choice,
@@ -23,7 +24,6 @@ from tfmat.tuning.definition import (
     load_search,
     read_state,
 )
-from tfmat.tuning.oracle import EXHAUSTED, IDLE, Oracle, hyperparameters
 from tfmat.tuning.trials import MOST_LOST, Claims
 from tfmat_tests.tuning.synthetic_trial import known_function
 

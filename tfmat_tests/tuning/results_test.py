@@ -7,8 +7,17 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tfmat.config import load_config
-from tfmat.tuning.definition import Options, SearchState, TrialRecord, load_search, write_state
-from tfmat.tuning.results import importances, record_end, summarize, write_results
+from tfmat.tuning.search import (
+    Options,
+    SearchState,
+    TrialRecord,
+    importances,
+    load_search,
+    record_end,
+    summarize,
+    write_results,
+    write_state,
+)
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.tuning.conftest import HERE
 

@@ -180,7 +180,7 @@ def test_two_machines_share_a_search(search):
     [("random", 128, 1.0, 0.9), ("hyperband", None, 1.0, 0.8)],
 )
 def test_eight_workers_are_busy(make_search, algorithm, trials, epoch, least):
-    from tfmat.tuning.results import summarize
+    from tfmat.tuning.search import summarize
 
     search = make_search(algorithm, SEARCH_ALGORITHM=algorithm, SEARCH_ITERATIONS="2")
     flags = [f"--max_trials={trials}"] if trials else ["--config.train_for=27epochs"]

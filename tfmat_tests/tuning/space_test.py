@@ -9,7 +9,7 @@ import pytest
 from tfmat.config import check_config, default_config, load_config
 from tfmat.errors import InputError
 from tfmat.tuning import Choice, Float, Int, Search
-from tfmat.tuning.definition import config_text, load_search
+from tfmat.tuning.search import config_text, load_search
 
 SPACE = pathlib.Path(__file__).with_name("space.py")
 

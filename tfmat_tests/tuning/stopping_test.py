@@ -9,8 +9,15 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.report.tables import best_first
-from tfmat.tuning.definition import DONE, RUNNING, Options, SearchState, TrialRecord, load_search
-from tfmat.tuning.results import trial_rows
+from tfmat.tuning.search import (
+    DONE,
+    RUNNING,
+    Options,
+    SearchState,
+    TrialRecord,
+    load_search,
+    trial_rows,
+)
 from tfmat.tuning.trials import (
     Curve,
     TrialRun,
