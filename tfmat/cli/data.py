@@ -904,7 +904,7 @@ def emulate(flag_values: FlagValues, arguments: list[str]) -> None:
     from tfmat.launch.processes import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
-    from tfmat.workflow.emulate import emulate
+    from tfmat.specimens.campaign import emulate
 
     found = emulate(
         campaign, flag_values.data_dir, seed=flag_values.seed, train_for=flag_values.train_for
