@@ -40,7 +40,7 @@ LOADED = (
     "tfmat.networks",
     "tfmat.report.pages",
     "tfmat.training.trainer",
-    "tfmat.workflow.job",
+    "tfmat.workflow",
 )
 LENGTH = struct.Struct("!I")  # of a request in JSON, before it
 # Seconds after which a program says on standard error where each of its threads is; tests wait longer for one.

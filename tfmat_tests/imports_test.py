@@ -76,7 +76,7 @@ LIGHT = {
         "tfmat.scaling.model",
         "tfmat.training.run_folder",
     ),
-    *("tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow.job"),
+    *("tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow"),
 }
 TENSORFLOW = {"tensorflow", "keras", "tensorflow_datasets", "keras_tuner", "horovod"}
 

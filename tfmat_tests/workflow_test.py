@@ -18,7 +18,7 @@ from tfmat.data.dataset import PackedDataset, dataset_folder, generate_dataset
 from tfmat.errors import InputError
 from tfmat.records.simulation import CurveSettings
 from tfmat.training import run
-from tfmat.workflow.job import (
+from tfmat.workflow import (
     calibrate_run,
     curve_settings,
     main_job,
@@ -267,7 +267,7 @@ def test_an_asynchronous_job_is_refused_without_tensorflow_and_pictures():
         "import sys\n"
         "from tfmat.config import default_config\n"
         "from tfmat.errors import InputError\n"
-        "from tfmat.workflow.job import main_job\n"
+        "from tfmat.workflow import main_job\n"
         "config = default_config()\n"
         "config.quorum = 2\n"
         "try:\n"

@@ -249,7 +249,7 @@ def train_under_mpirun(flag_values: FlagValues, config: "Config", workdir: str) 
     """
     from tfmat.launch.mpirun import Policy, count_ranks, mpirun_command
     from tfmat.launch.processes import Processes, find_processes
-    from tfmat.workflow.job import plan_job
+    from tfmat.workflow import plan_job
 
     hosts = _hosts(flag_values)
     policy = Policy(

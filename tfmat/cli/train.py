@@ -101,7 +101,7 @@ def train(flag_values: FlagValues, arguments: list[str]) -> int:
     if wants_slurm(flag_values):
         _submit_training(flag_values, config, workdir)
         return 0
-    from tfmat.workflow.job import main_job
+    from tfmat.workflow import main_job
 
     main_job(
         config,
@@ -116,7 +116,7 @@ def train(flag_values: FlagValues, arguments: list[str]) -> int:
 def _submit_training(flag_values: FlagValues, config: "Config", workdir: str) -> None:
     """The same training as a SLURM job, checked here as far as it can be."""
     from tfmat.launch.processes import Processes
-    from tfmat.workflow.job import plan_job
+    from tfmat.workflow import plan_job
 
     site = site_of_flags(flag_values)
     backend = flag_values.backend
@@ -216,7 +216,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.report.pages import write_training_report
     from tfmat.report.run_files import write_evaluation
     from tfmat.report.tables import evaluation_tables
-    from tfmat.workflow.job import know_fits
+    from tfmat.workflow import know_fits
 
     workdir = pathlib.Path(flag_values.workdir)
     identifier = Identifier.open(workdir)
@@ -424,7 +424,7 @@ def _lease(said: str) -> float:
 def _check_trials(flag_values: FlagValues, base: "Config") -> None:
     """Refuses what no trial could be run with, before there is one."""
     from tfmat.launch.processes import Processes
-    from tfmat.workflow.job import plan_job
+    from tfmat.workflow import plan_job
 
     if flag_values.trial_command:
         for name in ("data_dir", "backend", "trial_launcher", "trial_reports"):
@@ -558,7 +558,7 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     config = read_config(flag_values)
     from tfmat.config import Settings
     from tfmat.records.simulation import RecordForm
-    from tfmat.workflow.job import curve_settings
+    from tfmat.workflow import curve_settings
 
     settings = Settings.of(config)
     curves = curve_settings(config)

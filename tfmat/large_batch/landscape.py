@@ -313,7 +313,7 @@ def load_curves(
     """The rows [blocks, width] of a data set, seen through the network's front where it has one."""
     import tensorflow as tf
 
-    from tfmat.workflow.job import represented
+    from tfmat.workflow import represented
 
     features = np.ascontiguousarray(dataset.features[rows.ravel()])
     if front is not None:
@@ -658,7 +658,7 @@ def build_field(
       minima: one or two, as `EndedRun.arrays` gives them.
     """
     from tfmat.networks import build_for
-    from tfmat.workflow.job import losses_and_metrics, parted
+    from tfmat.workflow import losses_and_metrics, parted
 
     dataset = PackedDataset.open(run.data_dir, verify=False)
     model = build_for(run.config, dataset)

@@ -36,7 +36,7 @@ from tfmat.report.figures import (
 )
 
 if TYPE_CHECKING:
-    from tfmat.workflow.job import Job
+    from tfmat.workflow import Job
 
 # --------------------------------------------------------------------------------------------------
 # Error = limit + A · examples^-α + B · parameters^-β: the fit, its intervals, and what it says of other sizes.
@@ -561,7 +561,7 @@ def _study_run(config: Config, count: int, width: float, seed: int, data_dir: st
 
 def _scores(path: pathlib.Path) -> tuple[dict[str, float] | None, dict[str, float]]:
     """η (None where not known) and root mean square (% of the range) on the test curves: parameter -> number."""
-    from tfmat.workflow.job import evaluation_of
+    from tfmat.workflow import evaluation_of
 
     found = evaluation_of(str(path))
     reference = found.reference

@@ -238,7 +238,7 @@ def noise_scale_of_run(
     Raises:
       InputError: where there is no checkpoint, or the sizes do not fit.
     """
-    from tfmat.workflow.job import curves_to_train
+    from tfmat.workflow import curves_to_train
 
     config, extra = load_saved_config(find_run_file(workdir, "config.json"))
     if not 1 <= small < big or big % small or groups < 2:
@@ -283,7 +283,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
 
     from tfmat.backends.base import share_or_copy
     from tfmat.networks import build_for
-    from tfmat.workflow.job import curves_to_train, losses_and_metrics, trained_part
+    from tfmat.workflow import curves_to_train, losses_and_metrics, trained_part
 
     train = slice(curves_to_train(config, dataset.num_train))
     whole = build_for(config, dataset)

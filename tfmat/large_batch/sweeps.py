@@ -31,11 +31,11 @@ from tfmat.report.figures import (
 )
 from tfmat.report.run_files import read_metrics
 from tfmat.training.run_folder import ENDED, RunFolder
-from tfmat.workflow.job import curves_to_train
+from tfmat.workflow import curves_to_train
 
 if TYPE_CHECKING:
     from tfmat.data.dataset import PackedDataset
-    from tfmat.workflow.job import Job
+    from tfmat.workflow import Job
 
 # --------------------------------------------------------------------------------------------------
 # The runs of a study, one after the other: each is an ordinary run in a folder of its own.
@@ -69,7 +69,7 @@ def run_all(
         settings or data.
       Interrupted.
     """
-    from tfmat.workflow.job import plan_job
+    from tfmat.workflow import plan_job
 
     folder = pathlib.Path(workdir)
     jobs = [
@@ -106,7 +106,7 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
       InputError: also where the largest batch is larger than the training set.
     """
     from tfmat.launch.processes import prepare_tensorflow
-    from tfmat.workflow.job import curve_settings, curves_to_train, make_dataset, named_dataset
+    from tfmat.workflow import curve_settings, curves_to_train, make_dataset, named_dataset
 
     dataset, num_curves = named_dataset(config, data_dir), config.data.num_curves
     num_train = curves_to_train(
@@ -127,7 +127,7 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
     import keras
 
     from tfmat.backends import make_backend
-    from tfmat.workflow.job import train
+    from tfmat.workflow import train
 
     keras.backend.clear_session()
     make_folder(path)
@@ -414,7 +414,7 @@ def lr_range(
     @functools.cache
     def seen() -> np.ndarray:
         from tfmat.networks import build_for
-        from tfmat.workflow.job import trained_part
+        from tfmat.workflow import trained_part
 
         rows = slice(curves_to_train(config, dataset.num_train))
         return trained_part(build_for(config, dataset), dataset.features[rows], dataset.kept)[1]
@@ -462,7 +462,7 @@ def _test(
     from tfmat.optimizers import build_optimizer
     from tfmat.optimizers.schedules import ExponentialRise
     from tfmat.training.run import make_source
-    from tfmat.workflow.job import losses_and_metrics, parted
+    from tfmat.workflow import losses_and_metrics, parted
 
     # Only what changes how a step is computed: a range test has one worker.
     settings = Settings.of(config)

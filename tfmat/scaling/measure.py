@@ -78,7 +78,7 @@ from tfmat.scaling.worker import (
     Variant,
     answer_file,
 )
-from tfmat.workflow.job import (
+from tfmat.workflow import (
     Job,
     check_training_fits,
     curve_settings,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from tfmat import workflow
 from tfmat.cli.flags import rewrite
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.workflow import job
 
 Calls = list[dict[str, Any]]
 
@@ -20,7 +20,7 @@ def calls(monkeypatch, tmp_path):
     def main_job(config: Any, **arguments: Any) -> None:
         seen.append({"config": config, **arguments})
 
-    monkeypatch.setattr(job, "main_job", main_job)
+    monkeypatch.setattr(workflow, "main_job", main_job)
     monkeypatch.chdir(tmp_path)
     return seen
 

@@ -9,6 +9,7 @@ import scipy.integrate
 import scipy.stats
 
 import tfmat
+from tfmat import workflow
 from tfmat.config import default_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError
@@ -34,8 +35,7 @@ from tfmat.identification.posterior import (
 )
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve
-from tfmat.workflow import job
-from tfmat.workflow.job import main_job
+from tfmat.workflow import main_job
 
 
 def test_independent_gaussians_are_scipys_cut_to_the_ranges():
@@ -230,8 +230,8 @@ def test_a_spread_is_found_by_densities_on_the_scale_of_the_labels(
 ):
     """Densities of a network's draws are compared with those of the truths, on one scale."""
     identifier, dataset = Identifier.open(posterior_run), trained_run.dataset
-    monkeypatch.setattr(job, "_SPREAD_CURVES", 20)
-    rows = job.calibration_rows(identifier, dataset)
+    monkeypatch.setattr(workflow, "_SPREAD_CURVES", 20)
+    rows = workflow.calibration_rows(identifier, dataset)
     features, true = np.array(dataset.features[rows]), np.array(dataset.labels[rows], np.float64)
     seen = []
 
@@ -240,7 +240,7 @@ def test_a_spread_is_found_by_densities_on_the_scale_of_the_labels(
         return self
 
     monkeypatch.setattr(Spread, "better", keep)
-    job.calibrate(identifier, dataset)
+    workflow.calibrate(identifier, dataset)
     ((drawn, _, of_truth, *_),) = seen
     normal = np.random.default_rng(0).standard_normal((*drawn.shape, 2), np.float32)
     labels = identifier.draws_of(features, normal).labels

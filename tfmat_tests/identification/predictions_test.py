@@ -21,7 +21,7 @@ from tfmat.records.reading import ReadingOptions
 from tfmat.records.record import record_features
 from tfmat.records.simulation import CurveSettings, RecordForm, Simulator
 from tfmat.report.answers import csv_text
-from tfmat.workflow.job import sidecar
+from tfmat.workflow import sidecar
 
 
 def _untrained(folder, settings):

@@ -20,7 +20,7 @@ from tfmat.records.reading import ReadingOptions
 from tfmat.records.record import resample
 from tfmat.records.simulation import CurveSettings, Simulator, features_of
 from tfmat.report.run_files import read_evaluation
-from tfmat.workflow.job import curve_settings
+from tfmat.workflow import curve_settings
 from tfmat_tests.records.files import load_file
 
 

@@ -12,7 +12,7 @@ from tfmat.files import read_json, write_json
 from tfmat.large_batch.learning_curve import LearningCurve, Run, answers, law_of, weights_at
 from tfmat.large_batch.sweeps import prepare_data, run_once, with_keys
 from tfmat.networks import build_model
-from tfmat.workflow.job import plan_job
+from tfmat.workflow import plan_job
 
 SMALL = [
     "--config=smoke", "--config.data.num_test=40", "--config.global_batch_size=25", "--config.train_for=4epochs",

@@ -20,7 +20,7 @@ from tfmat.networks.factory import (
     squared_error_of_mean,
 )
 from tfmat.networks.flow import POSTERIOR
-from tfmat.workflow.job import curve_settings, make_dataset
+from tfmat.workflow import curve_settings, make_dataset
 
 # --------------------------------------------------------------------------------------------------
 # What a config makes.

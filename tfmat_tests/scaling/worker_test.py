@@ -11,7 +11,7 @@ from tfmat.launch.processes import find_processes
 from tfmat.records.simulation import RecordForm
 from tfmat.scaling.study import load_matrix
 from tfmat.scaling.worker import Group, Order, Task, Variant, _Bench, make_variant_backend
-from tfmat.workflow.job import curve_settings
+from tfmat.workflow import curve_settings
 from tfmat_tests.scaling.studies import START
 
 

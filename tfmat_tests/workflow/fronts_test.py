@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from tfmat import workflow
 from tfmat.backends import make_backend
 from tfmat.backends.base import Collectives
 from tfmat.config import Settings, apply_override, default_config
@@ -16,8 +17,7 @@ from tfmat.identification import side_by_side
 from tfmat.identification.identifier import Identifier
 from tfmat.networks import build_for
 from tfmat.networks.law_fit import LawFit
-from tfmat.workflow import job
-from tfmat.workflow.job import curve_settings, main_job, make_dataset, train
+from tfmat.workflow import curve_settings, main_job, make_dataset, train
 
 
 def _config(**changes: str):
@@ -53,9 +53,9 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(simulated, tmp
     # In the blocks of the training: which points count as elastic is a matter of rounding for a few records.
     model = build_for(config, dataset)
     model.load_weights(tmp_path / "run" / "final.keras")
-    front, behind = job.parted(model)
+    front, behind = workflow.parted(model)
     assert front is not None
-    seen = job.represented(front, dataset.features[: rows.stop], Collectives(), Kept(None))
+    seen = workflow.represented(front, dataset.features[: rows.stop], Collectives(), Kept(None))
     outputs = behind.predict(seen[rows], verbose=0)
     assert last["val_loss"] == pytest.approx(
         np.mean((outputs - dataset.labels[rows]) ** 2), rel=1e-4
@@ -112,7 +112,7 @@ def test_a_network_around_fits_starts_where_they_end(tmp_path, monkeypatch):
 def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(tmp_path, monkeypatch):
     """Blocks of fits that are there are not made again, by the same run or another one, whose weights are the same."""
     config = _config(model__representation="fit", data__num_test="8", train_for="4steps")
-    monkeypatch.setattr(job, "_LEAST_IN_BLOCK", 50)
+    monkeypatch.setattr(workflow, "_LEAST_IN_BLOCK", 50)
     blocks: list[slice] = []
     in_processes, write = side_by_side.in_processes, Kept.write
 
@@ -173,7 +173,7 @@ def _check_that_records_are_fitted_once(
     # Those that were kept are not fitted again, and the answers are the same.
     other = Identifier.open(run)
     del fitted[:]
-    job.know_fits(other, dataset, slice(20, 60))
+    workflow.know_fits(other, dataset, slice(20, 60))
     found = other.log_density(dataset.features[20:60], dataset.labels[20:60])
     assert not fitted
     np.testing.assert_allclose(found[:20], density[20:], rtol=1e-4, atol=1e-3)
@@ -181,4 +181,4 @@ def _check_that_records_are_fitted_once(
     config = _config(data__num_points="40")
     shorter = make_dataset(config, curve_settings(config), str(run.parent / "shorter"))
     with pytest.raises(InputError, match="points a curve, the data set .* has 40; give another"):
-        job.know_fits(other, shorter)
+        workflow.know_fits(other, shorter)

@@ -7,7 +7,7 @@ from tfmat.cli.main import main
 from tfmat.config import apply_override, check_config, default_config
 from tfmat.networks import build_model
 from tfmat.records.simulation import RecordForm
-from tfmat.workflow.job import count_parameters
+from tfmat.workflow import count_parameters
 
 
 @pytest.mark.parametrize(
