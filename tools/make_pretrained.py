@@ -14,17 +14,22 @@ records of the same kind, which takes minutes on two processors, and up to an ho
 
 import datetime
 import importlib.metadata
+import io
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
+
+from rich.console import Console
 
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder
 from tfmat.materials.registry import law_class
-from tfmat.report.tables import format_unit, format_value
+from tfmat.report.run_files import read_evaluation
+from tfmat.report.tables import evaluation_tables, format_unit
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 # Swift and Voce are the metal laws whose least squares follow the 304L tension tests: 0.7 to 1.7 % of the maximum
@@ -160,9 +165,8 @@ def make(network: str, flags: list[str]) -> int:
 
 def readme(network: str, flags: list[str], workdir: pathlib.Path) -> str:
     """What made a network, on what, and how good it is."""
-    config, sidecar, evaluation = (
-        json.loads((workdir / name).read_text("utf-8"))
-        for name in ("config.json", "model.json", "evaluation.json")
+    config, sidecar = (
+        json.loads((workdir / name).read_text("utf-8")) for name in ("config.json", "model.json")
     )
     curves = sidecar["curves"]
     ranges = ", ".join(
@@ -170,8 +174,6 @@ def readme(network: str, flags: list[str], workdir: pathlib.Path) -> str:
         + (" (log-uniform)" if p["scale"] == "log" else "")
         for p in sidecar["parameters"]
     )
-    strength = curves["strength_mpa"]
-    cut = f", cut off at a strength of {strength[0]:g}–{strength[1]:g} MPa" if strength else ""
     versions = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in ("tensorflow", "keras"))
     count, seed, steps = config["data"]["num_curves"], config["seed"], config["total_steps"]
     # Where data sets lie changes no number.
@@ -180,13 +182,16 @@ def readme(network: str, flags: list[str], workdir: pathlib.Path) -> str:
     rows = {
         "data": f"{count:,} simulated {kind} (seed {seed}), three quarters of them for training",
         "ranges": ranges,
-        "tests": f"{_loading(curves)}; {curves['num_points']} points",
-        "observation": f"{'; '.join(_observation(curves))}{cut}",
+        "settings": "; ".join(_settings(curves)),
         "training": f"{config['train_for']} at batch {config['global_batch_size']}, {steps:,} steps; {versions}; "
         f"{datetime.datetime.now(datetime.UTC).date()}",
     }
     law, posterior = network.removesuffix(_KIND), network.endswith(_KIND)
     asked = " and samples of the posterior are asked for" if posterior else ""
+    said = io.StringIO()
+    Console(file=said, width=130).print(
+        *evaluation_tables(read_evaluation(workdir / "evaluation.json")), sep="\n"
+    )
     lines = [
         f"# {'Posterior' if posterior else 'Network'} for the law {law}",
         "",
@@ -198,89 +203,21 @@ def readme(network: str, flags: list[str], workdir: pathlib.Path) -> str:
         "|---|---|",
         *(f"| {name} | {text} |" for name, text in rows.items()),
         "",
-        *_accuracy(evaluation),
+        "`tfmat evaluate` says of other curves of the same kind:",
+        "",
+        *(f"    {line}".rstrip() for line in said.getvalue().splitlines()),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _loading(curves: dict[str, Any]) -> str:
-    """How far the specimens are strained, or in which tests."""
-    if curves.get("tests"):
-        missing = curves.get("missing_tests")
-        also = f", each missing with a probability of {missing:g}" if missing else ""
-        return f"tests as drawn by default: {', '.join(curves['tests'])}{also}"
-    low, high = curves["max_strain"]
-    ends = " (log-uniform)" if curves.get("scales", {}).get("max_strain") == "log" else ""
-    return f"largest strain {low:g}–{high:g}{ends}"
-
-
-def _observation(curves: dict[str, Any]) -> list[str]:
-    """What parts the curves from their law: noise, and the observation model's options."""
-    said = []
-    if curves["noise_mpa"] or curves["noise_relative"]:
-        relative = curves["noise_relative"]
-        also = f" and {100 * relative:g} % of the stress" if relative else ""
-        said.append(f"noise {curves['noise_mpa']:g} MPa{also}")
-    for name, text, factor in (
-        ("noise_of_maximum", "noise {} % of the largest stress", 100),
-        ("noise_correlation", "noise of neighbouring points correlated by {}", 1),
-        ("measured_points", "recorded at {} points", 1),
-        ("strain_offset", "zero of the strain off by {}", 1),
-        ("stress_offset", "zero of the stress off by {} MPa", 1),
-        ("toe", "slack of {}", 1),
-        ("machine_stiffness", "machine stiffness of {} MPa", 1),
-        ("misfit", "smooth deviation from the law of {} % of the stress", 100),
-        ("yield_spread", "ln(yield stress) spread by ± {}", 1),
-    ):
-        if name in curves:
-            low, high = (factor * limit for limit in curves[name])
-            said.append(f"{text.format(f'{low:g}–{high:g}')} (log-uniform)")
-    return said
-
-
-def _accuracy(evaluation: dict[str, Any]) -> list[str]:
-    reference = evaluation["reference"]
-    eta_head, eta_line = (" η = MSE / Bayes risk |", "---|") if reference else ("", "")
-    away = f"{evaluation['rmse_percent']:.2g} % of the largest stress away from them"
-    lines = [
-        f"On {evaluation['num_curves']:,} test curves of the same kind (re-simulated {away} in the mean):",
-        "",
-        f"| parameter | mean absolute error | R² |{eta_head} 50 / 90 / 95 % intervals hold the truth |",
-        f"|---|---|---|{eta_line}---|",
-    ]
-    for name, score in evaluation["parameters"].items():
-        error = f"{format_value(score['mae'], 3)} {format_unit(score['unit'])}".strip()
-        if score["mae_decades"] is not None:
-            error += f" ({format_value(score['mae_decades'], 3)} decades)"
-        elif score["mae_percent"] is not None:
-            error += f" ({format_value(score['mae_percent'], 3)} %)"
-        eta = ""
-        if reference:
-            entry = reference["parameters"][name]
-            eta = f" {entry['eta']:.2f} ± {entry['eta_error']:.2f} |"
-        coverage = evaluation["coverage"][name]
-        held = " / ".join(f"{100 * coverage[percent]:.1f}" for percent in ("50", "90", "95"))
-        lines.append(f"| {name} | {error} | {score['r2']:.4f} |{eta} {held} % |")
-    checked = evaluation.get("posterior")
-    return [*lines, *(_posterior(checked) if checked else ())]
-
-
-def _posterior(checked: dict[str, Any]) -> list[str]:
-    """Whether a posterior is right on average: joint regions, ranks and TARP beside the bands of right ones."""
-    held = " / ".join(
-        f"{100 * checked['joint_coverage'][percent]:.1f}" for percent in ("50", "90", "95")
-    )
-    compared = {**checked["ranks"], "all together (TARP)": checked["tarp"]}
-    off = ", ".join(
-        f"{name} {100 * abs(each['largest_difference']):.1f} %{'' if each['inside_band'] else ' (outside)'}"
-        for name, each in compared.items()
-    )
-    score = f"{checked['log_score']:.2f} ± {checked['log_score_error']:.2f} nats"
-    text = (
-        f"Joint regions that should hold 50 / 90 / 95 % hold {held} %. Log score: {score}. How far the distribution of "
-        f"the truths' ranks is off at most, all inside the 95 % band but where it says so: {off}."
-    )
-    return ["", text]
+def _settings(curves: dict[str, Any]) -> Iterator[str]:
+    """How far specimens are strained and what parts curves from their law: keys of a config's section `data`."""
+    for name, value in curves.items():
+        if not value or name in ("law", "ranges", "scales"):
+            continue
+        is_range = isinstance(value, list) and not isinstance(value[0], str)
+        text = "–".join(f"{end:g}" for end in value) if is_range else str(value)
+        yield f"{name} {', '.join(value) if name == 'tests' else text}"
 
 
 if __name__ == "__main__":
