@@ -28,7 +28,7 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import cold, job, proofs, ranks, step, tf_distribute
+from benchmarks import cold, job, proofs, step, workers
 from benchmarks.rounds import quantities_table
 from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
@@ -164,14 +164,10 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
             console.print(
                 f"Other programs used up to {others:.1f} processors meanwhile: do not trust this."
             )
-    elif _PART.value == "horovod":
+    elif _PART.value in ("horovod", "tf_distribute"):
         timed = (1, 0.5) if quick else (rounds, seconds)
-        content = ranks.measure_ranks(folder, _RANKS.value, batch_sizes, *timed)
-        console.print(ranks.ranks_table(content))
-    elif _PART.value == "tf_distribute":
-        timed = (1, 0.5) if quick else (rounds, seconds)
-        content = tf_distribute.measure_strategies(folder, _RANKS.value, batch_sizes, *timed)
-        console.print(tf_distribute.strategies_table(content))
+        content = workers.measure_workers(_PART.value, folder, _RANKS.value, batch_sizes, *timed)
+        console.print(workers.workers_table(_PART.value, content))
     elif _PART.value == "cold":
         content = cold.measure_cold(folder, 1 if quick else rounds, 2 if quick else cold.NUM_FILES)
         console.print(quantities_table("one cold command", content["quantities"]))

@@ -15,9 +15,7 @@ import subprocess
 import sys
 from typing import NoReturn
 
-from cluster_machine import Refusal
-from cluster_nodes import Cluster
-from cluster_wire import MOST_NODES
+from cluster_nodes import MOST_NODES, Cluster, Refusal
 
 DEFAULT_FOLDER = "/run/tfmat-cluster"
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "us": 1e-6, "ms": 1e-3, "s": 1.0}

@@ -1,27 +1,175 @@
-"""The nodes of tools/cluster: how they start, what runs on them, their links, and their end."""
+"""The nodes of tools/cluster: start, what runs on them, links, the switch between them, end."""
 
 import contextlib
+import ctypes
+import fcntl
 import json
+import mmap
 import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from cluster_machine import (
-    LIBC,
-    Refusal,
-    all_processes,
-    check_machine,
-    locked,
-    run_quietly,
-    set_namespace,
-    stat,
-)
-from cluster_wire import Wire
+# --------------------------------------------------------------------------------------------------
+# What is wanted of the machine, and asked of the kernel and of other programs.
+
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+PACKAGES = "as root on Debian or Ubuntu: tools/system_packages cluster"
+
+
+class Refusal(Exception):
+    """One line for the user; `status` is the exit status."""
+
+    def __init__(self, message: str, status: int = 2):
+        super().__init__(message)
+        self.status = status
+
+
+def check_machine() -> None:
+    """Raises Refusal with the first thing that is missing here, and how to get it."""
+    if sys.platform != "linux":
+        raise Refusal(f"{sys.platform} has no network namespaces; use Linux")
+    if os.geteuid() != 0:
+        raise Refusal("it needs root; sudo tools/cluster up, or a container that is root's")
+    if missing := [
+        name for name in ("ip", "tc", "unshare", "nsenter", "cc") if not shutil.which(name)
+    ]:
+        raise Refusal(f"there is no {', '.join(missing)} here; {PACKAGES}")
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except OSError as error:
+        raise Refusal(
+            f"/dev/net/tun: {error.strerror}; modprobe tun, or give the container --device=/dev/net/tun"
+        ) from None
+    tried = ("unshare", "--fork", "--pid", "--mount-proc", "--net", "--uts", "--ipc", "true")
+    done = subprocess.run(tried, capture_output=True, text=True)
+    if done.returncode:
+        raise Refusal(
+            f"root may not make namespaces here ({done.stderr.strip()}); give the container --privileged"
+        )
+
+
+def run_quietly(*command: str | pathlib.Path, prepare: Callable[[], None] | None = None) -> bytes:
+    """The output of a program that has to succeed; `prepare` is called in it, before it starts."""
+    done = subprocess.run(command, capture_output=True, preexec_fn=prepare)
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        line = next((line for line in said if "error" in line), (said or ["no reason told"])[-1])
+        raise Refusal(f"{command[0]} failed: {line}", 1)
+    return done.stdout
+
+
+def set_namespace(path: str, kind: int = 0) -> None:
+    """Enters the namespace of this file; `kind` is the kernel's CLONE_NEW..., 0 for any."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    failed = LIBC.setns(file, kind)
+    os.close(file)
+    if failed:
+        raise OSError(ctypes.get_errno(), f"setns: {path}")
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """One call at a time changes what belongs to a folder."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Refusal("another call of tools/cluster is at work; wait for it") from None
+    finally:
+        os.close(file)
+
+
+def all_processes() -> list[int]:
+    """The numbers of all processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def stat(pid: int) -> list[str]:
+    """The kernel's words about a process from its state on: state, parent, ...; empty where it has ended."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+# --------------------------------------------------------------------------------------------------
+# The switch between the nodes (cluster_wire.c), and the file through which it is told and asked.
+
+
+MOST_NODES = 16
+# `struct state` there: ready, real time; then of each link bits per second, delay, unplugged, frames, bytes, lost,
+# lateness: sum and maximum.
+_HEAD, _LINK = struct.Struct("QQ"), struct.Struct("dddQQQdd")
+
+
+class Wire:
+    """The one of the cluster whose files lie in this folder."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.program, self.state = folder / "wire", folder / "state"
+
+    def make(self, rate: float, delay: float) -> None:
+        """Compiles it; all links begin with this rate (bits per second, 0 for no limit) and delay (seconds)."""
+        links = _LINK.pack(rate, delay, 0, 0, 0, 0, 0, 0) * MOST_NODES
+        self.state.write_bytes(_HEAD.pack(0, 0) + links)
+        source = pathlib.Path(__file__).with_name("cluster_wire.c")
+        try:
+            run_quietly("cc", "-O2", "-o", self.program, source)
+        except Refusal as error:  # mostly for headers that are missing
+            raise Refusal(f"{error}; {PACKAGES}") from None
+
+    def is_ready(self) -> bool:
+        """True when all nodes have their eth0."""
+        return bool(self._head()[0])
+
+    def is_real_time(self) -> bool:
+        """Whether it goes before everything else on a busy machine."""
+        return bool(self._head()[1])
+
+    def set_link(
+        self, number: int, rate: float | None, delay: float | None, unplugged: bool | None
+    ) -> None:
+        """Tells it what is not None about the link of a node; it looks within 0.05 s."""
+        with self._mapped() as state:
+            for place, value in enumerate((rate, delay, unplugged)):
+                if value is not None:
+                    offset = _HEAD.size + _LINK.size * number + 8 * place
+                    struct.pack_into("d", state, offset, value)
+
+    def link(self, number: int) -> dict[str, float]:
+        """Settings and counts of the link of a node; frames and bytes are those that the node sent."""
+        with self._mapped() as state:
+            values = _LINK.unpack_from(state, _HEAD.size + _LINK.size * number)
+        return {
+            "rate_bits_per_second": values[0],
+            "delay_seconds": values[1],
+            "sent_frames": values[3],
+            "sent_bytes_on_wire": values[4],
+            "lost_frames": values[5],
+            "latest_frame_seconds": values[7],
+        }
+
+    def _head(self) -> tuple[int, int]:
+        with self._mapped() as state:
+            return _HEAD.unpack_from(state)
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[mmap.mmap]:
+        with open(self.state, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            yield mapped
+
+
+# --------------------------------------------------------------------------------------------------
+# The nodes.
+
 
 _NODE_FILES, _NAMESPACES = (
     100,

@@ -9,7 +9,7 @@
 // from when it was sent, so one that is late delays no other. The kernel hands over several TCP segments at a time (TSO), which
 // saves processor time; each counts with its headers.
 //
-// FOLDER/state is mapped by this program and by tools/cluster_wire.py, which sets links and reads counts while frames travel.
+// FOLDER/state is mapped by this program and by tools/cluster_nodes.py, which sets links and reads counts while frames travel.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/if_tun.h>
@@ -34,7 +34,7 @@ enum { PORTS = 16, RING = 1 << 14, QUEUE = 2000000, HEADER = sizeof(struct virti
 enum { NODE_FILES = 100, NAMESPACES = 4 };  // tools/cluster_nodes.py knows them too
 enum { ETHERNET = 24, TCP_HEADERS = 66, SMALLEST = 60 };  // bytes
 struct link { double bits_a_second, delay, unplugged; uint64_t frames, bytes, lost; double late_sum, late_max; };
-struct state { uint64_t ready, real_time; struct link links[PORTS]; };  // tools/cluster_wire.py knows this order
+struct state { uint64_t ready, real_time; struct link links[PORTS]; };  // tools/cluster_nodes.py knows this order
 struct packet { double due, last_bit; int bytes, length, to; unsigned char data[]; };
 struct fifo { struct packet *at[RING]; unsigned first, end; double free_at; };
 static volatile struct state *state;

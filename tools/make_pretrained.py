@@ -189,7 +189,7 @@ def readme(network: str, flags: list[str], workdir: pathlib.Path) -> str:
     law, posterior = network.removesuffix(_KIND), network.endswith(_KIND)
     asked = " and samples of the posterior are asked for" if posterior else ""
     said = io.StringIO()
-    Console(file=said, width=130).print(
+    Console(file=said, width=160).print(
         *evaluation_tables(read_evaluation(workdir / "evaluation.json")), sep="\n"
     )
     lines = [

@@ -96,7 +96,7 @@ def test_the_other_libraries_variants_load_no_tensorflow():
 import sys
 sys.path.insert(0, {str(TOOLS)!r})
 import benchmarks.step, tfmat.scaling.worker
-modules = {{program.partition(":")[0] for _, program in benchmarks.step.VARIANTS.values()}}
+modules = {{program.partition(":")[0] for _, program, _ in benchmarks.step.VARIANTS.values()}}
 for module in modules - {{"keras_variants"}}:
     try:
         __import__("benchmarks." + module)

@@ -59,7 +59,7 @@ def test_the_page_has_command_data_and_accuracy(tool, law, tmp_path, monkeypatch
         rows = [line for line in page.splitlines() if line.startswith(f"    │ {name} ")]
         assert any(f" {100 * scores['95']:.1f} %" in row for row in rows)
         if known:
-            eta = f"{evaluation['reference']['parameters'][name]['eta']:.3f} ±"
+            eta = f"{evaluation['reference']['parameters'][name]['eta']:.2f} ±"
             assert any(eta in row for row in rows)
 
 

@@ -45,8 +45,8 @@ def test_a_strategy_trains_as_keras_does(part, tmp_path, monkeypatch, name):
     """All examples are the same, and so is the gradient of every batch, whoever draws it."""
     command = functools.partial(measure.worker_command, python=forked_python())
     monkeypatch.setattr(measure, "worker_command", command)
-    tf_distribute, ranks = part("tf_distribute"), part("ranks")
-    dataset = ranks.make_data(tmp_path, 20)
+    workers = part("workers")
+    dataset = workers.make_data(tmp_path, 20)
     for path in dataset.folder.glob("shard-*"):
         rows = np.fromfile(path, "<f4").reshape(len(dataset.labels), -1)
         np.repeat(rows[:1], len(rows), axis=0).tofile(path)
@@ -57,14 +57,12 @@ def test_a_strategy_trains_as_keras_does(part, tmp_path, monkeypatch, name):
         (4,),
     )
     config.optimizer.learning_rate = 1e-2
-    launches = tf_distribute.launches_of(
-        tmp_path, dataset, WORKERS, [BATCH], 0.0, 0, [name], config
-    )
+    launches = workers.strategies_of(tmp_path, dataset, WORKERS, [BATCH], 0.0, 0, [name], config)
     answers = []
 
     def samples_of(launch, found):
         answers.extend(found)
-        return tf_distribute.samples_of(launch, found)
+        return workers.samples_of_strategies(launch, found)
 
     samples, skipped = part("rounds").measure_variants(lambda _: launches, 1, samples_of)
     assert not skipped and samples[0]["rate"] > 0

@@ -13,7 +13,6 @@ from tfmat.config import EpochPlan, OptimizerSection, default_config
 from tfmat.networks import build_model
 from tfmat.optimizers import build_optimizer, build_schedule
 
-EXECUTIONS = 100
 MATRIX_SIZE = 2048
 
 
@@ -38,7 +37,7 @@ class BlockClock(keras.callbacks.Callback):
         return Timing((last - first) * batch_size, ended - started)
 
 
-def our_model(data: Data) -> keras.Model:
+def build_our_model(data: Data) -> keras.Model:
     """The project's default network, with the dense layers asked for."""
     outputs, scale = data.labels.shape[1], data.scale.tolist()
     config = default_config().model
@@ -47,16 +46,18 @@ def our_model(data: Data) -> keras.Model:
 
 
 class Ours:
-    """The project's Trainer: many steps in one call, the data in memory and gathered by index in the graph."""
+    """The project's Trainer: many steps in one call, the data in memory and gathered by index in the graph.
 
-    reading = "memory"
-    precision = "float32"
-    jit_compile = False
+    Args:
+      reading: "stream" gathers the same examples ahead by tf.data, as for sets larger than memory.
+      options: of the Trainer.
+    """
 
-    def __init__(self, data: Data, batch_size: int):
+    def __init__(self, data: Data, batch_size: int, reading: str = "memory", **options: Any):
+        self._reading, self._options = reading, options
         self._data, self._batch_size = data, batch_size
         self.work_a_step = batch_size
-        self._model = our_model(data)
+        self._model = build_our_model(data)
         self.operations = training_operations(self._model)
         # Half a second's worth on two processors. The first of two calls at least is not timed.
         self._steps_per_call = max(1, min(200, 15_000 // batch_size))
@@ -73,8 +74,7 @@ class Ours:
                 section, build_schedule(section, epochs, total)
             ),
             callbacks=[clock],
-            precision=self.precision,
-            jit_compile=self.jit_compile,
+            **self._options,
             steps_per_call=self._steps_per_call,
             quiet=True,
         )
@@ -83,7 +83,7 @@ class Ours:
             self._data.labels,
             global_batch_size=self._batch_size,
             train_for=f"{steps}steps",
-            reading=self.reading,
+            reading=self._reading,
         )
         return clock.timing(self._batch_size)
 
@@ -92,40 +92,20 @@ class Ours:
         return _keras_loss(self._model, features, labels)
 
 
-class OursCompiled(Ours):
-    """The step compiled by XLA."""
-
-    jit_compile = True
-
-
-class OursStreamed(Ours):
-    """The same order of examples, gathered ahead by tf.data, as for sets larger than memory."""
-
-    reading = "stream"
-
-
-class OursBfloat16(Ours):
-    """Dense layers in bfloat16."""
-
-    precision = "bfloat16"
-
-
-class OursAuto(Ours):
-    """Dense layers in bfloat16 where a trial finds that faster."""
-
-    precision = "auto"
-
-
 class Fit:
-    """Keras `fit` on a tf.data pipeline: convolution with its activation, then pooling; stock Adam."""
+    """Keras `fit` on a tf.data pipeline: convolution with its activation, then pooling; stock Adam.
 
-    executions = 1
+    Args:
+      executions: steps in one call, for those who know that argument.
+      our_model: with the project's own model; what is left then is the loop alone.
+    """
 
-    def __init__(self, data: Data, batch_size: int):
+    def __init__(self, data: Data, batch_size: int, executions: int = 1, our_model: bool = False):
+        self.executions, self._scale = executions, 1.0 if our_model else data.scale
         self._data, self._batch_size = data, batch_size
         self.work_a_step = batch_size
         self.least_steps = 2 * self.executions
-        self._model = self._build()
+        self._model = build_our_model(data) if our_model else self._build()
         self.operations = training_operations(self._model)
         self._model.compile(
             keras.optimizers.Adam(LEARNING_RATE),
@@ -133,7 +113,7 @@ class Fit:
             steps_per_execution=self.executions,
         )
         self._dataset = (
-            tf.data.Dataset.from_tensor_slices((self._features(data.features), data.labels))
+            tf.data.Dataset.from_tensor_slices((data.features / self._scale, data.labels))
             .shuffle(10_000)
             .batch(batch_size)
             .repeat()
@@ -149,7 +129,7 @@ class Fit:
 
     def loss(self, features: np.ndarray, labels: np.ndarray) -> float:
         """Mean squared error."""
-        return _keras_loss(self._model, self._features(features), labels)
+        return _keras_loss(self._model, features / self._scale, labels)
 
     def _build(self) -> keras.Model:
         keras.utils.set_random_seed(0)
@@ -166,25 +146,6 @@ class Fit:
                 layers.Dense(self._data.labels.shape[1]),
             ]
         )
-
-    def _features(self, features: np.ndarray) -> np.ndarray:
-        return features / self._data.scale
-
-
-class FitExecutions(Fit):
-    """`fit` with many steps in one call, for those who know that argument."""
-
-    executions = EXECUTIONS
-
-
-class FitOurModel(Fit):
-    """`fit` on a tf.data pipeline with the project's own model: what is left then is the loop alone."""
-
-    def _build(self) -> keras.Model:
-        return our_model(self._data)
-
-    def _features(self, features: np.ndarray) -> np.ndarray:
-        return features
 
 
 class MatrixProduct:

@@ -19,21 +19,22 @@ from tfmat.scaling.measure import Answers, Launch
 
 LEARNING_RATE = 1e-3
 LOSS_EXAMPLES = 1_000
-# What it is for people, and its class. PyTorch's and JAX's processes never load TensorFlow: PyTorch's Triton and
-# TensorFlow each bring an LLVM, and the two end a process that has both.
-VARIANTS = {
-    "ours": ("tfmat, data in memory", "keras_variants:Ours"),
-    "ours_compiled": ("tfmat, jit_compile", "keras_variants:OursCompiled"),
-    "ours_streamed": ("tfmat, streamed", "keras_variants:OursStreamed"),
-    "ours_bfloat16": ("tfmat, dense layers in bfloat16", "keras_variants:OursBfloat16"),
-    "ours_auto": ("tfmat, precision=auto", "keras_variants:OursAuto"),
-    "fit": ("Keras fit, tf.data", "keras_variants:Fit"),
-    "fit_100": ("Keras fit, tf.data, steps_per_execution=100", "keras_variants:FitExecutions"),
-    "fit_our_model": ("Keras fit, tf.data, tfmat's model", "keras_variants:FitOurModel"),
-    "torch": ("PyTorch eager, fused Adam", "torch_variants:TorchEager"),
-    "torch_compiled": ("PyTorch compiled, fused Adam", "torch_variants:TorchCompiled"),
-    "jax": ("JAX jit, one step a call", "jax_variant:JaxJit"),
-    "matmul": ("TensorFlow matmul 2048, float32", "keras_variants:MatrixProduct"),
+# What it is for people, its class, and its options. PyTorch's and JAX's processes never load TensorFlow: PyTorch's
+# Triton and TensorFlow each bring an LLVM, and the two end a process that has both.
+_OURS, _FIT, _TORCH = "keras_variants:Ours", "keras_variants:Fit", "torch_variants:Torch"
+VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ours": ("tfmat, data in memory", _OURS, {}),
+    "ours_compiled": ("tfmat, jit_compile", _OURS, {"jit_compile": True}),
+    "ours_streamed": ("tfmat, streamed", _OURS, {"reading": "stream"}),
+    "ours_bfloat16": ("tfmat, dense layers in bfloat16", _OURS, {"precision": "bfloat16"}),
+    "ours_auto": ("tfmat, precision=auto", _OURS, {"precision": "auto"}),
+    "fit": ("Keras fit, tf.data", _FIT, {}),
+    "fit_100": ("Keras fit, tf.data, steps_per_execution=100", _FIT, {"executions": 100}),
+    "fit_our_model": ("Keras fit, tf.data, tfmat's model", _FIT, {"our_model": True}),
+    "torch": ("PyTorch eager, fused Adam", _TORCH, {}),
+    "torch_compiled": ("PyTorch compiled, fused Adam", _TORCH, {"compiled": True}),
+    "jax": ("JAX jit, one step a call", "jax_variant:JaxJit", {}),
+    "matmul": ("TensorFlow matmul 2048, float32", "keras_variants:MatrixProduct", {}),
 }
 # (batch size, variant): (quantity, at least)
 GOALS = {
@@ -164,7 +165,8 @@ def _samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
 def measure(order: dict[str, Any], processes: Processes, folder: pathlib.Path) -> list[lab.Sample]:
     """Called by the processes, see tfmat.scaling.worker: a sample of one variant at each batch size."""
     data = Data(*(np.load(f"{order['data']}/{part}.npy") for part in Data._fields))
-    module, _, kind = VARIANTS[order["variant"]][1].partition(":")
+    _, path, options = VARIANTS[order["variant"]]
+    module, _, kind = path.partition(":")
     if module == "keras_variants":
         from tfmat.launch.processes import prepare_tensorflow
 
@@ -179,7 +181,7 @@ def measure(order: dict[str, Any], processes: Processes, folder: pathlib.Path) -
         raise InputError(f"{error}; --with_{library} installs it") from error
     make = getattr(variants, kind)
     sizes = order["batch_sizes"]
-    return [_sample(make(data, b), data, b, order["seconds"]) for b in sizes]
+    return [_sample(make(data, b, **options), data, b, order["seconds"]) for b in sizes]
 
 
 def _sample(variant: Any, data: Data, batch_size: int, seconds: float) -> lab.Sample:

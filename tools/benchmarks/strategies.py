@@ -1,4 +1,4 @@
-"""The default network and Adam by TensorFlow's own strategies: what the processes of tf_distribute.py do.
+"""The default network and Adam by TensorFlow's own strategies: what the processes of workers.py do.
 
 Keras's `fit` (3.15, TensorFlow 2.21) does not run under MultiWorkerMirroredStrategy, since it cannot convert a
 PerReplica value to a tensor (keras-team/keras#20585). So the loops are written out here.

@@ -13,12 +13,16 @@ from benchmarks.step import LEARNING_RATE, Data, Timing, endless_rows
 _DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class TorchEager:
-    """A plain PyTorch loop; the data is one tensor, channels first as PyTorch wants it, batches picked by index."""
+class Torch:
+    """A plain PyTorch loop; the data is one tensor, channels first as PyTorch wants it, batches picked by index.
+
+    Args:
+      compiled: by `torch.compile`: forward and backward pass as code that it generates.
+    """
 
     least_steps = 2
 
-    def __init__(self, data: Data, batch_size: int):
+    def __init__(self, data: Data, batch_size: int, compiled: bool = False):
         torch.manual_seed(0)
         self._batch_size = self.work_a_step = batch_size
         self._scale = data.scale
@@ -41,6 +45,8 @@ class TorchEager:
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=LEARNING_RATE, fused=True)
         self._rows = endless_rows(len(data.labels), batch_size)
         self._forward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = self._loss_of
+        if compiled:
+            self._forward = torch.compile(self._loss_of, dynamic=False)
 
     def _loss_of(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return self._loss(self._model(features), labels)
@@ -66,11 +72,3 @@ class TorchEager:
     def _tensor(self, features: np.ndarray) -> torch.Tensor:
         scaled = np.ascontiguousarray((features / self._scale).transpose(0, 2, 1))
         return torch.from_numpy(scaled.astype(np.float32)).to(_DEVICE)
-
-
-class TorchCompiled(TorchEager):
-    """The same with `torch.compile`: forward and backward pass as code that it generates."""
-
-    def __init__(self, data: Data, batch_size: int):
-        super().__init__(data, batch_size)
-        self._forward = torch.compile(self._loss_of, dynamic=False)
