@@ -1020,7 +1020,10 @@ def importance(importances: Mapping[str, float]) -> Picture | None:
 def draw_parallel(
     panel: Axes, rows: Rows, names: Mapping[str, str], objective: str, direction: str = "min"
 ) -> None:
-    """One line a trial, one axis a hyper-parameter and one for the objective; the best tenth stands out."""
+    """One line a trial, one axis a hyper-parameter and one for the objective; the best tenth stands out.
+
+    A line is dotted where it passes a hyper-parameter that does not exist for its trial.
+    """
     order = sorted(rows, key=lambda row: cast(float, row.value), reverse=direction == "min")
     axes = [
         _Axis(name, [row.values.get(name) for row in rows], scale) for name, scale in names.items()
@@ -1028,10 +1031,13 @@ def draw_parallel(
     axes.append(_Axis(objective, [cast(float, row.value) for row in rows], "log"))
     best = max(1, round(_BEST_SHARE * len(order)))
     for rank, row in enumerate(order):
-        heights = [axis.height(row.values.get(axis.name)) for axis in axes]
+        values = [*(row.values.get(name) for name in names), row.value]
+        heights = np.array([axis.height(value) for axis, value in zip(axes, values, strict=True)])
         stands_out = rank >= len(order) - best
         color, width, place = (MODEL, 1.8, 3) if stands_out else (BAND, 0.9, 1)
         panel.plot(range(len(axes)), heights, color=color, lw=width, zorder=place)
+        known = np.flatnonzero(np.isfinite(heights))
+        panel.plot(known, heights[known], ":", color=color, lw=width, zorder=place)
     for place, axis in enumerate(axes):
         panel.axvline(place, color=INK, lw=0.8, zorder=2)
         for height, text in axis.ticks():

@@ -534,6 +534,8 @@ def losses(metrics: Sequence[MetricsLine]) -> Rows:
 
 
 # Name -> its panels, row by row; none where there is nothing to draw.
+# _SCATTERED: points that a panel of true and identified values shows well where they hardly overlap.
+_SCATTERED = 450
 FIGURES: dict[str, Callable[[RunFiles], Rows]] = {
     "predicted_against_true": lambda run: predicted_against_true(parameter_answers(run)),
     "kinds_of_curves": lambda run: kinds_of_curves(error_bins(run)),
@@ -555,7 +557,9 @@ def draw_predicted(panel: Axes, answers: ParameterAnswers) -> None:
         limits = low - margin, high + margin
         panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.yaxis.set_major_locator(MaxNLocator(5))
-    panel.plot(true, identified, ".", ms=3, color="#3b82f6", alpha=0.3, mew=0, rasterized=True)
+    # Few points are as plain to see as many, also on a dark page.
+    alpha = float(np.clip(_SCATTERED / len(true), 0.3, 0.9))
+    panel.plot(true, identified, ".", ms=3, color="#3b82f6", alpha=alpha, mew=0, rasterized=True)
     panel.plot(limits, limits, "-", color=INK, lw=0.9)
     panel.set_xlim(limits)
     panel.set_ylim(limits)
