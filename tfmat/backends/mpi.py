@@ -253,7 +253,7 @@ def _add_halves(one: Any, other: Any, kind: Any) -> None:
 # mpi4py is loaded only where there is more than one process: alone, this is the single backend.
 
 
-GET_MPI4PY = "`./tools/setup mpi` installs it, and the MPI is the system's; `tfmat doctor` tells what is missing"
+GET_MPI4PY = "`tfmat doctor` tells how to install it, and whether the system has an MPI"
 
 
 class MpiCollectives(Collectives):

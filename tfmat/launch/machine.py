@@ -112,16 +112,26 @@ if world.rank == 0:
 PATIENCE = 60.0
 SLURM_PATIENCE = 5.0
 
-SETUP = "./tools/setup"
 SETUP_HOROVOD = "tfmat horovod install"
-SETUP_MPI = "./tools/setup mpi"
 GET_MPI = "apt-get install openmpi-bin libopenmpi-dev (on a cluster: module load openmpi)"
-GET_GPU_LIBRARIES = ".venv/bin/pip install --editable '.[gpu]'"
 GET_SLURM = "apt-get install slurm-client (on a cluster: use a login node)"
 GET_CALCULIX = (
     "apt-get install calculix-ccx (only simulators that call it, and tests of material cards)"
 )
 GET_CONTROLLER = "use a login node, or set SLURM_CONF to the cluster's slurm.conf"
+
+
+def how_to_install(extra: str = "") -> str:
+    """The line that adds what is missing to this environment, or what an extra of setup.cfg needs.
+
+    A clone has `tools/setup` for some extras; elsewhere pip completes the tfmat that is there.
+    """
+    in_clone = (pathlib.Path(tfmat.__file__).resolve().parents[1] / "tools/setup").is_file()
+    if in_clone and extra != "gpu":
+        return f"./tools/setup {extra}".strip()
+    named = f"[{extra}]" if extra else ""
+    of = f"--editable '.{named}'" if in_clone else f"'tfmat{named}'"
+    return f"{shlex.quote(sys.executable)} -m pip install {of}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +158,7 @@ def examine() -> list[Finding]:
     with concurrent.futures.ThreadPoolExecutor() as pool:
         tensorflow = pool.submit(_examine_tensorflow)
         horovod = pool.submit(_examine_ranks, "Horovod", HOROVOD_PROBE, SETUP_HOROVOD)
-        mpi4py = pool.submit(_examine_ranks, "mpi4py", MPI4PY_PROBE, SETUP_MPI)
+        mpi4py = pool.submit(_examine_ranks, "mpi4py", MPI4PY_PROBE, how_to_install("mpi"))
         slurm = pool.submit(_examine_slurm)
         *libraries, dtensor = tensorflow.result()
         return [
@@ -180,17 +190,17 @@ def _examine_tensorflow() -> list[Finding]:
     """TensorFlow, Keras, GPUs, DTensor."""
     names = ("TensorFlow", "Keras", "GPUs", "DTensor")
     if importlib.util.find_spec("tensorflow") is None:
-        return [Finding(name, "missing", "not installed", SETUP) for name in names]
+        return [Finding(name, "missing", "not installed", how_to_install()) for name in names]
     answers, complaint = _ask([sys.executable, "-P", "-c", TENSORFLOW_PROBE])
     if not answers:
-        broken = Finding("TensorFlow", "failed", complaint, SETUP)
+        broken = Finding("TensorFlow", "failed", complaint, how_to_install())
         return [broken, *(Finding(name, "failed", "needs TensorFlow") for name in names[1:])]
     libraries = answers[0]
     if len(answers) < 2:
-        dtensor = Finding("DTensor", "failed", complaint, SETUP)
+        dtensor = Finding("DTensor", "failed", complaint, how_to_install())
     else:
         trial = "matrix product with all-reduce on two virtual devices"
-        dtensor = _trial_finding("DTensor", trial, answers[1], SETUP)
+        dtensor = _trial_finding("DTensor", trial, answers[1], how_to_install())
     return [
         Finding("TensorFlow", "ok", libraries["tensorflow"]),
         Finding("Keras", "ok", libraries["keras"]),
@@ -205,7 +215,7 @@ def _examine_gpus(names: Sequence[str]) -> Finding:
         return Finding("GPUs", "ok", kinds)
     if shutil.which("nvidia-smi"):
         return Finding(
-            "GPUs", "failed", "nvidia-smi is here, but TensorFlow sees none", GET_GPU_LIBRARIES
+            "GPUs", "failed", "nvidia-smi is here, but TensorFlow sees none", how_to_install("gpu")
         )
     return Finding("GPUs", "missing", "none; training uses the processors")
 

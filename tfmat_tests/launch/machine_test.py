@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 
+import tfmat
 from tfmat.files import read_json, write_json
 from tfmat.launch import machine
 from tfmat.launch.machine import (
@@ -84,6 +85,14 @@ def test_what_is_missing_comes_with_the_line_that_gets_it(bare, monkeypatch):
         "Horovod", HOROVOD_PROBE, machine.SETUP_HOROVOD
     ) == machine.Finding("Horovod", "missing", "not installed", "tfmat horovod install")
     assert {finding.remedy for finding in machine._examine_tensorflow()} == {"./tools/setup"}
+
+
+def test_without_a_clone_pip_completes_what_is_there(tmp_path, monkeypatch):
+    assert machine.how_to_install("mpi") == "./tools/setup mpi"
+    monkeypatch.setattr(tfmat, "__file__", str(tmp_path / "site-packages/tfmat/__init__.py"))
+    monkeypatch.setattr(sys, "executable", "/my env/bin/python")
+    assert machine.how_to_install("mpi") == "'/my env/bin/python' -m pip install 'tfmat[mpi]'"
+    assert machine.how_to_install() == "'/my env/bin/python' -m pip install 'tfmat'"
 
 
 def test_broken_horovod_is_told_with_its_own_complaint(bare, monkeypatch):
