@@ -109,6 +109,20 @@ _JUMP = 4.0
 _CLEAR_JUMP = 4.0
 # _FEW_JUMPS: of a record; more are the material's.
 _FEW_JUMPS = 2
+# _STEP_OF_STRESS: shares of the largest stress between which a change of speed moves it; a fracture moves more.
+_STEP_OF_STRESS = (0.01, 0.15)
+# _LATEST_YIELD: strain; up to it a fall of the stress may be the one behind an upper yield point.
+_LATEST_YIELD = 0.03
+# _IN_ONE_ROW: share of such a step that one row makes, and by so many times more than other rows near by.
+_IN_ONE_ROW, _BEYOND_ROWS = 0.5, 3.0
+# _SPREAD: share of a step; points near by are so close to lines on both sides, and twice as many points say the same.
+_SPREAD = 0.3
+# _FEWEST_AFTER: rows after a fracture; fewer do not show where the load comes to rest.
+_FEWEST_AFTER = 4
+# _AT_ONCE: rows within which a specimen breaks, from `_BROKEN` of the largest load to a third of that.
+_AT_ONCE = 3
+# _RETURNS: share of the largest load; a load cell that returns to less has not drifted.
+_RETURNS = 0.003
 # _FEWEST_CAPPED: rows; a load that stays the same for fewer may do so by its rounding.
 _FEWEST_CAPPED = 8
 # _SAME_LOAD: share of the largest load; loads that differ by less are the same.
@@ -128,6 +142,21 @@ _COARSE = 0.01
 _LEAVES = 0.25
 # _CUT_OFF: share of the largest load; a limit that cuts off less is not worth a word.
 _CUT_OFF = 0.003
+# _TO_CORNER: rows on each side of a corner; a hardening curve is straight over some of these numbers.
+_TO_CORNER = (60, 30, 15)
+# _BELOW_LEVEL: standard deviations of the noise below the largest load; rows below are before a noisy limit, and those
+# above the second number within it.
+_BELOW_LEVEL = (12.0, 8.0)
+# _SHARP: squares of the noise by which a corner must fit better than a smooth curve of fourth degree.
+_SHARP = 30.0
+# _BY_CHANCE: mean squares of so many points exceed the noise's by this over the root of their number, hardly ever.
+_BY_CHANCE = 5.0
+# _LIKE_NOISE: the same for all rows, times the noise's square; along the level noise may be correlated a little.
+_LIKE_NOISE = 1.5
+# _HARDENS: share of the elastic slope; behind a steeper part a level is the material's yield plateau.
+_HARDENS = 0.2
+# _CUT_BY_NOISE: share of the largest load; a limit within noise that cuts off less is not told from a maximum.
+_CUT_BY_NOISE = 0.01
 
 
 def without_wild_cells(raw: RawCurve, ends: bool = True) -> RawCurve:
@@ -458,6 +487,8 @@ def jump_of_strain(strain: Array, stress_mpa: Array) -> tuple[float, float] | No
         sides = slice(max(i + 1 - _WINDOW, 0), i + 1), slice(i + 1, i + 1 + _WINDOW)
         if min(len(strain[side]) for side in sides) < _WINDOW:
             continue
+        if not min(float(np.ptp(strain[side])) for side in sides) > 0.0:
+            continue
         usual = max(float(np.median(np.diff(strain[side]))) for side in sides)
         if not 0.0 < _JUMP * usual < steps[i]:
             continue
@@ -470,6 +501,74 @@ def jump_of_strain(strain: Array, stress_mpa: Array) -> tuple[float, float] | No
             found.append((float(strain[i]), float(steps[i]) - usual))
     # A material that deforms in bursts does so all the time.
     return found[0] if 0 < len(found) <= _FEW_JUMPS else None
+
+
+def step_of_stress(strain: Array, stress_mpa: Array) -> tuple[float, float] | None:
+    """Strain and height (MPa) of a step by which the stress leaves its curve for good; None where it has none.
+
+    A test whose speed is changed in its middle does that, or another range of the load. Pauses come back to the curve,
+    and serrations are many.
+
+    Args:
+      strain: [points], -, in the order of measurement; stress_mpa: [points], MPa.
+    """
+    sides, beside = (_WINDOW, 2 * _WINDOW), 2 * _WINDOW + 2
+    line = elastic_part(strain, stress_mpa)
+    if line is None or len(strain) < 2 * beside:
+        return None
+    steps, moved, largest = np.diff(stress_mpa), np.diff(strain), float(stress_mpa.max())
+    least, most = (share * largest for share in _STEP_OF_STRESS)
+    found = []
+    for i in np.flatnonzero(np.abs(steps) > max(_IN_ONE_ROW * least, 4.0 * noise_of(stress_mpa))):
+        near = np.r_[i - beside : i - 2, i + 3 : i + 3 + 2 * _WINDOW]
+        if near[0] < 0 or near[-1] >= len(steps) or not (moved[near].sum() > 0.0 <= moved[i]):
+            continue
+        if moved[i] > 2.0 * np.median(moved[near]):
+            continue
+        heights, slopes, off, ranges = [], [], [], []
+        for rows in sides:
+            ends = []
+            for side in (slice(i - 1 - rows, i - 1), slice(i + 3, i + 3 + rows)):
+                x, y = strain[side] - strain[i], stress_mpa[side]
+                if not np.ptp(x) > 0.0:
+                    break
+                fitted = np.polyfit(x, y, 1)
+                ends.append(float(np.polyval(fitted, 0.5 * moved[i])))
+                if rows == _WINDOW:
+                    slopes.append(float(fitted[0]))
+                    off.append(float(np.std(y - np.polyval(fitted, x))))
+                    ranges.append(float(np.ptp(x)))
+            heights.append(ends[1] - ends[0] if len(ends) == 2 else 0.0)
+        height = heights[0]
+        if (
+            least < abs(height) < most
+            and (height > 0.0 or strain[i] > _LATEST_YIELD)
+            and abs(heights[1] - height) < _SPREAD * abs(height)
+            and abs(steps[i])
+            > max(_IN_ONE_ROW * abs(height), _BEYOND_ROWS * np.abs(steps[near]).max())
+            and max(map(abs, slopes)) < _HARDENS * line.slope
+            and max(off) < _SPREAD * abs(height)
+            and max(ranges) < 3.0 * min(ranges)
+        ):
+            found.append((float(strain[i]), height))
+    return found[0] if 0 < len(found) <= _FEW_JUMPS else None
+
+
+def load_after_fracture(load: Array) -> float | None:
+    """The load [points] at which a record comes to rest behind a fracture, where that is not zero; else None."""
+    s = load * (np.sign(load[np.abs(load).argmax()]) or 1.0)
+    largest = float(s.max())
+    last = int(np.flatnonzero(s >= _BROKEN * largest)[-1])
+    broken = np.flatnonzero(np.abs(s[last + 1 :]) < _BROKEN / 3.0 * largest)
+    if not len(broken) or broken[0] >= _AT_ONCE:
+        return None
+    rest = s[last + 1 + int(broken[0]) :]
+    if len(rest) < _FEWEST_AFTER or np.abs(rest).max() > _BROKEN / 3.0 * largest:
+        return None
+    noise = max(noise_of(s[: last + 1]), float(np.std(rest)))
+    level = float(np.mean(rest))
+    is_clear = abs(level) > max(_RETURNS * largest, _CLEAR_JUMP * noise / math.sqrt(len(rest)))
+    return level if is_clear and np.ptp(rest) < _NOISE_TIMES * noise else None
 
 
 def start_of_capped_load(strain: Array, load: Array) -> int | None:
@@ -514,6 +613,42 @@ def start_of_capped_load(strain: Array, load: Array) -> int | None:
     cut = now / last * rows > _CUT_OFF * largest
     # Noise touches a limit before the load stays there.
     return int(starts[0]) if cut and (stops or falls) else None
+
+
+def start_of_noisy_cap(strain: Array, load: Array) -> int | None:
+    """The same, where noise comes in behind the limit: a level behind a corner in the hardening; None without one."""
+    if len(load) < 3 * min(_TO_CORNER):
+        return None
+    e, s = (values * (np.sign(values[np.abs(load).argmax()]) or 1.0) for values in (strain, load))
+    largest, noise = float(s.max()), noise_of(s)
+    below, within = (largest - times * noise for times in _BELOW_LEVEL)
+    end = int(np.flatnonzero(s >= within)[-1]) + 1
+    first = int(np.flatnonzero(s[:end] < below)[-1:].sum())
+    line = elastic_part(e[:first], s[:first]) if first >= min(_TO_CORNER) else None
+    if line is None or noise == 0.0:
+        return None
+    for rows in _TO_CORNER:
+        if rows > min(first, (end - first) // 2):
+            continue
+        x, y = e[first - rows : end], s[first - rows : end]
+        if not np.ptp(x) > 0.0:
+            continue
+        fits = {}
+        for corner in range(first - rows // 2, first + rows // 2):
+            bent = np.stack([np.ones(len(x)), np.minimum(x - e[corner], 0.0)], axis=1)
+            found = np.linalg.lstsq(bent, y)[0]
+            fits[corner] = float(found[1]), (y - bent @ found) / noise
+        corner = min(fits, key=lambda row: float(fits[row][1] @ fits[row][1]))
+        slope, off = fits[corner]
+        unit = (x - x.mean()) / np.ptp(x)
+        smooth = (y - np.polyval(np.polyfit(unit, y, 4), unit)) / noise
+        is_sharp = smooth @ smooth - off @ off > _SHARP
+        near, whole = float(np.mean(off[: 2 * rows] ** 2)), float(np.mean(off**2))
+        is_noise = near < 1.0 + _BY_CHANCE / math.sqrt(rows) and whole < _LIKE_NOISE
+        cut = slope * float(e[end - 1] - e[corner]) > _CUT_BY_NOISE * largest
+        if is_sharp and is_noise and cut and slope < _HARDENS * line.slope:
+            return corner
+    return None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -978,6 +1113,8 @@ _BEYOND_LOADING = 1.02
 _CLEAR_FALL = 0.02
 # No specimen strains so far without a neck: the strain is in percent, or the material is none of metal.
 _LONGEST_TRUE_STRAIN = 1.5
+# _FALLS: standard deviations of running means; a load that falls by less has not passed its maximum.
+_FALLS = 8.0
 _NOT_NECKING = (
     "if it is compression or torsion, or was corrected for necking, say --nocut_after_failure"
 )
@@ -1085,8 +1222,13 @@ def cut_at_maximum_load(curve: MeasuredTest, measures: tuple[str, str]) -> None:
     later = running_mean(load)[last:]
     if measures[1] == "true" and later.min() > (1.0 - _CLEAR_FALL) * later[0]:
         return
-    # In coarse steps of the load a maximum is known where the load has fallen by more than one.
-    if load[last:].min() > load[last] - 1.5 * resolution_of(load):
+    # In coarse steps of the load a maximum is known where the load has fallen by more than one, and in noise likewise.
+    half, smooth = len(load) // 200, running_mean(load)
+    least = smooth[last : len(load) - half].min(initial=np.inf)
+    in_noise = least > smooth.max() - min(
+        _FALLS * noise_of(load) / math.sqrt(2 * half + 1), _CLEAR_FALL * float(load[last])
+    )
+    if in_noise or load[last:].min() > load[last] - 1.5 * resolution_of(load):
         return
     strain, end = curve.strain[last], curve.strain.max()
     if end > 1.05 * strain:
@@ -1147,11 +1289,13 @@ def clean(
     capped: Caveat | None = None
     if target.strain_measure is not None:
         raw = without_wild_cells(raw)
+        load = raw.stress_mpa
         raw, beyond, unmeasured = _measured_part(raw)
         raw, beyond, capped = _below_the_cap(raw, beyond)
     curve = MeasuredTest.of(raw)
     if target.strain_measure is not None:
         _warn_of_a_jump(curve)
+        _warn_of_a_drift(curve, load)
         curve.strain_error = StrainError.of_rounding(raw.strain)
     curve.warnings.extend(caveat for caveat in (unmeasured, capped) if caveat is not None)
     if not tension and len(curve.strain):
@@ -1254,7 +1398,11 @@ def _below_the_cap(raw: RawCurve, beyond: Array) -> tuple[RawCurve, Array, Cavea
       The same where the load does not; else `beyond` is the limit alone.
     """
     load = np.abs(engineering_stress(raw.strain, raw.stress_mpa, measures_of(raw)))
-    start = start_of_capped_load(raw.strain, load)
+    start, how = start_of_capped_load(raw.strain, load), "to the last digit"
+    cap, total = float(load.max()), len(raw.strain)
+    if start is None and (start := start_of_noisy_cap(raw.strain, load)) is not None:
+        level = load[start : start + 2 * min(_TO_CORNER)]
+        cap, how = float(np.median(level)), "but for noise"
     if start is None:
         known = np.concatenate([load, beyond[np.isfinite(beyond)]])
         later = (
@@ -1262,9 +1410,8 @@ def _below_the_cap(raw: RawCurve, beyond: Array) -> tuple[RawCurve, Array, Cavea
         )
         if later is None or later <= len(load):
             return raw, beyond, None
-        start, load = len(load), known
-    cap, total = float(load.max()), len(raw.strain)
-    said = f"the load stays at {cap:.5g} MPa over the first area, to the last digit"
+        start, cap = len(load), float(known.max())
+    said = f"the load stays at {cap:.5g} MPa over the first area, {how}"
     if start < total:
         said += (
             f", from strain {abs(float(raw.strain[start])):.3g} on (point {start + 1} of {total})"
@@ -1286,7 +1433,33 @@ def _below_the_cap(raw: RawCurve, beyond: Array) -> tuple[RawCurve, Array, Cavea
     return before, np.array([cap]), caveat
 
 
+def _warn_of_a_drift(curve: MeasuredTest, load: Array) -> None:
+    """Warns where the load [rows, MPa] of the whole record does not come back to zero behind a fracture."""
+    level = load_after_fracture(load)
+    if level is not None:
+        share = 100.0 * abs(level) / float(np.abs(load).max())
+        curve.warnings.append(
+            Caveat(
+                "load not zero after fracture",
+                f"the load reads {level:.3g} MPa behind the fracture, {share:.2g} % of the largest: its zero was "
+                "wrong or drifted during the test",
+                "stresses, and with them parameters of hardening, may be off by as much, which the intervals leave "
+                "out; zero the load, and take its drift off",
+            )
+        )
+
+
 def _warn_of_a_jump(curve: MeasuredTest) -> None:
+    step = step_of_stress(np.abs(curve.strain), np.abs(curve.stress_mpa))
+    if step is not None:
+        curve.warnings.append(
+            Caveat(
+                "stress jumps",
+                f"the stress jumps by {step[1]:.3g} MPa at strain {step[0]:.3g} and goes on from there, as where the "
+                "speed or the range of the load is changed",
+                "the law is fitted to both parts alike; take one of them with --window",
+            )
+        )
     found = jump_of_strain(np.abs(curve.strain), np.abs(curve.stress_mpa))
     if found is not None:
         curve.warnings.append(

@@ -117,7 +117,8 @@ def features():
     random = np.random.default_rng(1)
     strain, stress = tension()
     yielded = strain > 0.02
-    plateau = np.where(strain < 0.02, 300.0, 300 + 40 * np.sin(np.minimum(strain / 0.16, 1) * 1.5))
+    later = np.clip((strain - 0.02) / 0.14, 0, 1)
+    plateau = 300 + 40 * np.sin(later * 1.5)
     lueders = np.where(strain < 350 / 205e3, 205e3 * strain, plateau)
     rising = np.flatnonzero(strain > 350 / 205e3)[0]
     found = {
@@ -364,6 +365,86 @@ def test_no_smooth_maximum_plateau_or_saturating_shear_is_a_limit_of_the_load(po
         100.0 * (1.0 - np.exp(-15.0 * part)),
     ):
         assert start_of_capped_load(0.05 * part, np.round(shape, digits)) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("points", "cap", "level"), [(300, 380.0, 0.3), (600, 400.0, 1.0)])
+def test_a_limit_of_the_load_below_noise_is_left_out_and_nothing_necks(points, cap, level, seed):
+    strain, stress = tension(points, noise=0.0)
+    noise = np.random.default_rng(seed).normal(0.0, level, points)
+    curve = cleaned(strain, np.minimum(stress, cap) + noise)
+    assert AT_LIMIT in kinds(curve)
+    assert "necking" not in kinds(curve)
+    assert off(curve) < 4.0 * level
+    strength = curve.tensile.tensile_strength_mpa
+    assert strength.at_least
+    assert strength.value == pytest.approx(cap, abs=level)
+
+
+@pytest.mark.parametrize("end", [0.015, 0.02, 0.03])
+@pytest.mark.parametrize("knee", [0.0, 5e-4, 2e-3])
+@pytest.mark.parametrize("points", [100, 400, 1500])
+def test_a_yield_plateau_in_noise_is_no_limit_of_the_load_and_no_neck(points, knee, end):
+    plastic = np.linspace(0.0, 0.05, 20_000)
+    stress = 300.0 - (120.0 * np.exp(-plastic / knee) if knee else 0.0)
+    stress = stress + 250.0 * -np.expm1(-10.0 * np.maximum(plastic - 0.02, 0.0))
+    strain = np.linspace(0.0, end, points)
+    record = np.interp(strain, [0.0, *(plastic + stress / 200e3)], [0.0, *stress])
+    record += np.random.default_rng(1).normal(0.0, 0.5, points)
+    found = kinds(cleaned(strain, record))
+    assert AT_LIMIT not in found
+    assert "necking" not in found
+
+
+@pytest.mark.parametrize("height", [0.02, 0.05, -0.03])
+@pytest.mark.parametrize("points", [150, 600])
+def test_a_change_of_speed_in_the_middle_is_warned_about(points, height):
+    strain, stress = tension(points, end=0.1)
+    curve = cleaned(strain, stress * np.where(strain > 0.05, 1.0 + height, 1.0))
+    (said,) = [c.text for c in curve.warnings if c.kind == "stress jumps"]
+    jump = height * float(np.interp(0.05, *tension(points, 0.1, 0.0)))
+    assert float(said.split(" by ")[1].split()[0]) == pytest.approx(jump, abs=0.5)
+
+
+def test_pauses_serrations_missing_rows_and_a_fracture_are_no_change_of_speed():
+    strain, stress = tension(600, end=0.1765)
+    pause = np.where(np.abs(np.arange(600) - 300) < 6, 0.95, 1.0)
+    serrated = 1.0 - 0.02 * (300.0 * strain % 1.0) * (strain > 0.02)
+    some = np.r_[0:200, 240:600]
+    broken = np.where(np.arange(600) < 590, stress, 0.0)
+    for e, s in (
+        (strain, stress * pause),
+        (strain, stress * serrated),
+        (strain[some], stress[some]),
+        (strain, broken),
+    ):
+        assert "stress jumps" not in kinds(cleaned(e, s))
+
+
+NOT_ZERO = "load not zero after fracture"
+
+
+@pytest.mark.parametrize("drift", [0.005, 0.01, -0.01])
+@pytest.mark.parametrize("rows", [5, 40])
+def test_a_load_that_is_not_zero_after_the_fracture_is_warned_about(drift, rows):
+    strain, stress = tension(600, end=0.2)
+    broken = np.random.default_rng(1).normal(0.0, 0.3, rows)
+    strain = np.concatenate([strain, np.full(rows, 0.203)])
+    stress = np.concatenate([stress, broken])
+    assert NOT_ZERO not in kinds(cleaned(strain, stress))
+    drifted = stress + drift * STRENGTH * np.linspace(0.0, 1.0, len(stress))
+    (said,) = [c.text for c in cleaned(strain, drifted).warnings if c.kind == NOT_ZERO]
+    level = float(said.split("reads ")[1].split()[0])
+    assert level == pytest.approx(drift * STRENGTH, rel=0.1)
+
+
+def test_a_record_that_ends_by_unloading_or_in_a_neck_says_nothing_of_the_zero_of_the_load():
+    strain, stress = tension(600, end=0.1)
+    down = np.linspace(1.0, 0.01, 60)
+    unloaded = strain[-1] - (1.0 - down) * stress[-1] / 200e3
+    whole = np.concatenate([strain, unloaded]), np.concatenate([stress, down * stress[-1]])
+    for e, s in (whole, tension(600, end=0.3)):
+        assert NOT_ZERO not in kinds(cleaned(e, s))
 
 
 def test_a_load_at_its_limit_from_the_first_points_on_or_behind_the_extensometer():
