@@ -33,7 +33,7 @@ from tfmat.launch.watchdog import (
     pack,
     unpack,
 )
-from tfmat.optimizers.functional import copy_of
+from tfmat.optimizers import copy_of
 
 # --------------------------------------------------------------------------------------------------
 # The part of a batch that a worker computes next, asked of rank 0 before the answer is wanted.

@@ -297,7 +297,7 @@ def slots_of(optimizer: Any, variables: Sequence[Any]) -> list[tuple[int | None,
     """
     import tensorflow as tf
 
-    from tfmat.optimizers.functional import copy_of
+    from tfmat.optimizers import copy_of
 
     trial, sizes = copy_of(optimizer), {}
     add = trial.add_variable

@@ -21,7 +21,7 @@ from tfmat.backends.layouts import slot_owners
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_error
-from tfmat.optimizers.functional import ELEMENTWISE, copy_of, original_class
+from tfmat.optimizers import ELEMENTWISE, copy_of, original_class
 
 # --------------------------------------------------------------------------------------------------
 # Tensors in a temporary file that is mapped into memory, of which parts come and go.

@@ -14,7 +14,7 @@ from tfmat.backends.base import Backend
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.networks.segments import Segment, segments
-from tfmat.optimizers.functional import call_layer
+from tfmat.optimizers import call_layer
 
 
 class Recomputation:

@@ -24,7 +24,7 @@ from tfmat.networks.factory import (
     is_synchronized,
     plain_normalizations,
 )
-from tfmat.optimizers.functional import Scope, call_layer
+from tfmat.optimizers import Scope, call_layer
 
 # --------------------------------------------------------------------------------------------------
 # All that training changes, as one value: what a step takes and gives.

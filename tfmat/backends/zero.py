@@ -30,7 +30,7 @@ from tfmat.backends.registry import EXCHANGES
 from tfmat.backends.step import Step
 from tfmat.config import BATCH, Settings
 from tfmat.errors import InputError
-from tfmat.optimizers.functional import (
+from tfmat.optimizers import (
     ELEMENTWISE,
     LAMB,
     LARC,

@@ -20,7 +20,7 @@ from horovod.tensorflow.mpi_ops import join
 from tfmat.errors import InputError
 from tfmat.horovod.optimizer import GradientReduction, broadcast_variables
 from tfmat.networks.factory import plain_normalizations
-from tfmat.optimizers.schedules import warmup_done
+from tfmat.optimizers import warmup_done
 
 # --------------------------------------------------------------------------------------------------
 # Callbacks that set the learning rate, as functions of the step from the start of training.

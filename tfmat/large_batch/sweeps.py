@@ -459,8 +459,7 @@ def _test(
     from tfmat.backends.step import choose_for, chosen_layers
     from tfmat.data.pipeline import Span
     from tfmat.networks import build_for
-    from tfmat.optimizers import build_optimizer
-    from tfmat.optimizers.schedules import ExponentialRise
+    from tfmat.optimizers import ExponentialRise, build_optimizer
     from tfmat.training.run import make_source
     from tfmat.workflow import losses_and_metrics, parted
 

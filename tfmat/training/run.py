@@ -35,8 +35,7 @@ from tfmat.data.pipeline import (
     sequential_blocks,
 )
 from tfmat.errors import DivergedError, InputError, Interrupted
-from tfmat.optimizers.functional import check_optimizer, make_functional
-from tfmat.optimizers.schedules import build_optimizer, build_schedule
+from tfmat.optimizers import build_optimizer, build_schedule, check_optimizer, make_functional
 from tfmat.training.meter import Meter, Trace, write_profile
 from tfmat.training.run_folder import ENDED, Checkpoint, RunFolder
 

@@ -15,7 +15,7 @@ from tfmat.backends.losses import make_metrics, per_example_function, values_of
 from tfmat.backends.step import check_model
 from tfmat.config import CheckpointSection, DataSection, Duration, Settings, parse_growth
 from tfmat.errors import InputError
-from tfmat.optimizers.functional import make_functional
+from tfmat.optimizers import make_functional
 from tfmat.training.run import (
     SHARD_SIZE,
     OptimizerFactory,

@@ -10,7 +10,7 @@ from tfmat.backends import make_backend, pipeline
 from tfmat.backends.step import Step, what_couples
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
-from tfmat.optimizers.functional import make_functional
+from tfmat.optimizers import make_functional
 from tfmat.training.trainer import ParallelSteps
 
 layers, ops = keras.layers, keras.ops

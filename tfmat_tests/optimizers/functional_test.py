@@ -5,8 +5,7 @@ import tensorflow as tf
 
 from tfmat.config import OPTIONS, OptimizerSection
 from tfmat.errors import InputError
-from tfmat.optimizers import build_optimizer, make_functional
-from tfmat.optimizers.schedules import OPTIMIZER_CLASSES
+from tfmat.optimizers import OPTIMIZER_CLASSES, build_optimizer, make_functional
 
 NAMES = OPTIONS["optimizer.name"].choices
 RANDOM = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfmat.errors import InputError
-from tfmat.optimizers.functional import call_layer
+from tfmat.optimizers import call_layer
 
 layers, ops = keras.layers, keras.ops
 
