@@ -33,8 +33,7 @@ from tfmat.training.run_folder import ENDED
 if TYPE_CHECKING:
     import keras
 
-    from tfmat.backends import Backend
-    from tfmat.backends.base import Collectives
+    from tfmat.backends.base import Backend, Collectives
     from tfmat.data.dataset import Kept
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.networks import Calibration, Spread
@@ -299,7 +298,7 @@ def _seeing(
 
 def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunResult":
     """Trains the network of the backend's settings on the data set, with the sidecar of what its numbers mean."""
-    from tfmat.networks import build_for
+    from tfmat.networks.factory import build_for
     from tfmat.training.run import Run, make_source
 
     settings = backend.settings
@@ -724,8 +723,7 @@ def plan_job(
       config, workdir, data_dir, backend: see `main_job`.
       processes: of a job on another machine; by default those that the launcher started here.
     """
-    from tfmat.backends import check_backend
-    from tfmat.backends.registry import check_config_for
+    from tfmat.backends.registry import check_backend, check_config_for
     from tfmat.launch.processes import find_processes
     from tfmat.training.run_folder import RunFolder
 
@@ -858,7 +856,7 @@ def main_job(
     Raises:
       InputError, DivergedError, Interrupted.
     """
-    from tfmat.backends import make_backend
+    from tfmat.backends.registry import make_backend
     from tfmat.launch.processes import find_processes
 
     processes = find_processes()

@@ -520,7 +520,7 @@ def network_of_config(
     config: Settings, *, num_outputs: int, inputs: Mapping[str, Any]
 ) -> tuple[Any, Any]:
     """The config's network, and its optimizer, which is not built; see `plan_of_config` for the arguments."""
-    from tfmat.networks import build_model
+    from tfmat.networks.factory import build_model
     from tfmat.optimizers import build_optimizer
 
     model = build_model(config.model, num_outputs=num_outputs, **inputs)

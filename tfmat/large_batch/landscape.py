@@ -657,7 +657,7 @@ def build_field(
       run: that says which loss and which data set.
       minima: one or two, as `EndedRun.arrays` gives them.
     """
-    from tfmat.networks import build_for
+    from tfmat.networks.factory import build_for
     from tfmat.workflow import losses_and_metrics, parted
 
     dataset = PackedDataset.open(run.data_dir, verify=False)

@@ -282,7 +282,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     import tensorflow as tf
 
     from tfmat.backends.base import share_or_copy
-    from tfmat.networks import build_for
+    from tfmat.networks.factory import build_for
     from tfmat.workflow import curves_to_train, losses_and_metrics, trained_part
 
     train = slice(curves_to_train(config, dataset.num_train))

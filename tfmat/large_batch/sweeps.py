@@ -126,7 +126,7 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
     """Trains into `path`, from its last checkpoint if there is one; a run that diverges has ended too."""
     import keras
 
-    from tfmat.backends import make_backend
+    from tfmat.backends.registry import make_backend
     from tfmat.workflow import train
 
     keras.backend.clear_session()
@@ -413,7 +413,7 @@ def lr_range(
 
     @functools.cache
     def seen() -> np.ndarray:
-        from tfmat.networks import build_for
+        from tfmat.networks.factory import build_for
         from tfmat.workflow import trained_part
 
         rows = slice(curves_to_train(config, dataset.num_train))
@@ -454,11 +454,11 @@ def _test(
     progress: Progress | None,
 ) -> pd.DataFrame:
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test; `features` of all training curves."""
-    from tfmat.backends import make_backend
     from tfmat.backends.losses import per_example_function
+    from tfmat.backends.registry import make_backend
     from tfmat.backends.step import choose_for, chosen_layers
     from tfmat.data.pipeline import Span
-    from tfmat.networks import build_for
+    from tfmat.networks.factory import build_for
     from tfmat.optimizers import ExponentialRise, build_optimizer
     from tfmat.training.run import make_source
     from tfmat.workflow import losses_and_metrics, parted

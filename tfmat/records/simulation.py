@@ -10,10 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials import DEFAULT_LAW, Law, find_law
-from tfmat.materials.law import MODES, Array, History, Scale, TestSet
+from tfmat.materials.law import MODES, Array, History, Law, Scale, TestSet
 from tfmat.materials.numerics import rows_in_block
-from tfmat.materials.registry import file_digest, is_file, law_class, stored_spec
+from tfmat.materials.registry import (
+    DEFAULT_LAW,
+    file_digest,
+    find_law,
+    is_file,
+    law_class,
+    stored_spec,
+)
 from tfmat.records.laboratory import (
     COSINES,
     FEWEST_POINTS,

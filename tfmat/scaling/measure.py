@@ -765,7 +765,7 @@ def describe(order: Networks, processes: Processes, folder: pathlib.Path) -> Des
 
 
 def _describe(name: str, config: Config, num_outputs: int) -> Model:
-    from tfmat.networks import build_model
+    from tfmat.networks.factory import build_model
 
     check_config(config)
     model = build_model(config.model, num_outputs=num_outputs, num_points=config.data.num_points)

@@ -282,7 +282,7 @@ def prepare(variant: Variant, config: Config, processes: Processes) -> None:
 
 def make_variant_backend(order: Order, processes: Processes, folder: pathlib.Path) -> Any:
     """The variant's backend."""
-    from tfmat.backends import make_backend
+    from tfmat.backends.registry import make_backend
 
     variant, config = order.group.variant, order.checked_config
     settings = Settings.of(config)
@@ -344,7 +344,7 @@ class _Bench:
         """A new network on the backend; its source of batches."""
         from tfmat.backends.losses import per_example_function
         from tfmat.backends.step import choose_for, chosen_layers
-        from tfmat.networks import build_for
+        from tfmat.networks.factory import build_for
         from tfmat.optimizers import make_functional
         from tfmat.training.run import make_source
 
@@ -392,7 +392,7 @@ def measure_training(order: Order, processes: Processes, folder: pathlib.Path) -
     config, variant = order.checked_config, order.group.variant
     prepare(variant, config, processes)
     from tfmat.data.dataset import PackedDataset
-    from tfmat.networks import build_for
+    from tfmat.networks.factory import build_for
     from tfmat.training.trainer import Trainer
 
     (task,), run = order.group.tasks, folder / "run"

@@ -17,8 +17,7 @@ import psutil
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfmat.backends import Backend
-from tfmat.backends.base import PARTS, StepTimes
+from tfmat.backends.base import PARTS, Backend, StepTimes
 from tfmat.data.pipeline import Block
 from tfmat.files import atomic_write, write_json
 from tfmat.launch.processes import Processes, processors_per_rank

@@ -17,8 +17,7 @@ import numpy as np
 import tensorflow as tf
 from rich.progress import BarColumn, Progress, TextColumn
 
-from tfmat.backends import Backend
-from tfmat.backends.base import SavedArrays, from_rank_0
+from tfmat.backends.base import Backend, SavedArrays, from_rank_0
 from tfmat.backends.layouts import slots_of
 from tfmat.backends.losses import make_metrics, num_sums, per_example_function, values_of
 from tfmat.backends.step import check_model, choose_for, chosen_layers

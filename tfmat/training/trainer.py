@@ -10,8 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends import Backend, make_backend
+from tfmat.backends.base import Backend
 from tfmat.backends.losses import make_metrics, per_example_function, values_of
+from tfmat.backends.registry import make_backend
 from tfmat.backends.step import check_model
 from tfmat.config import CheckpointSection, DataSection, Duration, Settings, parse_growth
 from tfmat.errors import InputError

@@ -82,7 +82,7 @@ import numpy as np
 import tensorflow as tf
 from tfmat.backends import make_backend
 from tfmat.config import default_config
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.networks.factory import negative_log_likelihood, squared_error_of_mean
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.exchanges import exchanges

@@ -27,7 +27,7 @@ EQUALITY = (
     + """
 from tfmat.backends.losses import per_example_function
 from tfmat.config import default_config
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.optimizers import make_functional
 from tfmat.workflow import parted
 from tfmat_tests.backends.exchanges import exchanges

@@ -12,7 +12,7 @@ import numpy as np
 from tfmat.backends import make_backend
 from tfmat.config import default_config
 from tfmat.config import ACTIVATIONS, OPTIONS
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.networks.factory import squared_error_of_mean
 from tfmat.optimizers import build_optimizer
 random = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from tfmat.backends import make_backend
 from tfmat.backends.step import chosen_layers, dense_layers
 from tfmat.config import default_config
 from tfmat.errors import InputError, Interrupted
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 
 WIDE, NARROW = "wide", "narrow"
 FIT = {"global_batch_size": 32, "train_for": "2epochs"}

@@ -11,7 +11,7 @@ from tfmat.backends.losses import per_example_function
 from tfmat.config import EpochPlan, default_config
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource, Span
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.networks.flow import POSTERIOR
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional
 from tfmat_tests.backends.numpy_exchange import NumpyExchange

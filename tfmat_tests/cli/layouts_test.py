@@ -13,7 +13,7 @@ from tfmat.backends.losses import per_example_function
 from tfmat.backends.single import SingleBackend
 from tfmat.cli.main import main
 from tfmat.config import Settings, default_config
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.optimizers import build_optimizer
 
 _WIDE = str(pathlib.Path(__file__).parents[2] / "configs" / "wide.py")

@@ -14,7 +14,7 @@ from tfmat.identification.answer import Predicted, predict, recommended_method
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.posterior import Certificate, Posterior
 from tfmat.materials import find_law
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import example_curve, measured_records
 from tfmat.records.reading import ReadingOptions

@@ -8,12 +8,13 @@ import tensorflow as tf
 
 from tfmat.config import apply_override, check_config, default_config
 from tfmat.errors import InputError
-from tfmat.networks import build_for, build_model
 from tfmat.networks.factory import (
     CurveExtent,
     CurveShape,
     ExampleWeightedBatchNormalization,
     batch_context,
+    build_for,
+    build_model,
     is_synchronized,
     negative_log_likelihood,
     plain_normalizations,

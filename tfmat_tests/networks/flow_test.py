@@ -10,7 +10,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tfmat.config import apply_override, default_config
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.networks.flow import POSTERIOR, PosteriorFlow, RationalQuadraticSpline
 
 # --------------------------------------------------------------------------------------------------

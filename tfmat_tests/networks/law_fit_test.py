@@ -8,7 +8,7 @@ import pytest
 
 from tfmat.config import default_config
 from tfmat.data.dataset import input_scale
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.networks.flow import PosteriorFlow
 from tfmat.networks.law_fit import AroundFit, LawFit
 from tfmat.records.simulation import CurveSettings, RecordForm, Simulator

@@ -10,8 +10,7 @@ from tfmat.data.dataset import input_scale
 from tfmat.materials import find_law
 from tfmat.materials.law import History
 from tfmat.materials.registry import MONOTONIC_LAWS
-from tfmat.networks import build_model
-from tfmat.networks.factory import ReshapedMaxPooling1D, UnfoldedConvolution1D
+from tfmat.networks.factory import ReshapedMaxPooling1D, UnfoldedConvolution1D, build_model
 from tfmat.networks.law_fit import (
     PlasticSpectrum,
     _flow,

@@ -18,7 +18,7 @@ def keras_losses(config, dataset, steps):
     import keras
     import tensorflow as tf
 
-    from tfmat.networks import build_for
+    from tfmat.networks.factory import build_for
 
     keras.utils.set_random_seed(0)
     model, losses = build_for(config, dataset), []

@@ -5,8 +5,7 @@ import pytest
 
 import tfmat
 from tfmat.config import apply_override, default_config
-from tfmat.networks import build_model
-from tfmat.networks.factory import negative_log_likelihood, squared_error_of_mean
+from tfmat.networks.factory import build_model, negative_log_likelihood, squared_error_of_mean
 
 HEAD = "curve_to_parameters/log_variance/kernel"
 

@@ -15,7 +15,7 @@ from tfmat.data.dataset import Kept, PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification import side_by_side
 from tfmat.identification.identifier import Identifier
-from tfmat.networks import build_for
+from tfmat.networks.factory import build_for
 from tfmat.networks.law_fit import LawFit
 from tfmat.workflow import curve_settings, main_job, make_dataset, train
 

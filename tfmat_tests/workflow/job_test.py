@@ -5,7 +5,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.config import apply_override, check_config, default_config
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.records.simulation import RecordForm
 from tfmat.workflow import count_parameters
 

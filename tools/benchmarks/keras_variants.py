@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfmat
 from benchmarks.step import LEARNING_RATE, Data, Timing
 from tfmat.config import EpochPlan, OptimizerSection, default_config
-from tfmat.networks import build_model
+from tfmat.networks.factory import build_model
 from tfmat.optimizers import build_optimizer, build_schedule
 
 MATRIX_SIZE = 2048
