@@ -17,6 +17,7 @@ In each round every variant runs once, one after the other, each in processes of
 round. Compare only what one call measured, on a machine that does nothing else.
 """
 
+import argparse
 import importlib.metadata
 import os
 import pathlib
@@ -24,9 +25,8 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
-
-from absl import app, flags
 
 from benchmarks import cold, job, proofs, step, workers
 from benchmarks.rounds import quantities_table
@@ -35,43 +35,13 @@ from tfmat.errors import InputError, TfmatError
 from tfmat.files import write_json
 
 _PARTS = ("step", "job", "identify", "cold", "proofs", "horovod", "tf_distribute")
-_PART = flags.DEFINE_enum("part", "step", _PARTS, "what to measure")
-_BATCH_SIZES = flags.DEFINE_list(
-    "batch_sizes", ["75", "750"], "examples a step; for job the first one"
-)
-_ROUNDS = flags.DEFINE_integer(
-    "rounds", 5, "rounds in which every variant runs once", lower_bound=1
-)
-_SECONDS = flags.DEFINE_float(
-    "seconds", 5.0, "about how long a variant runs in a round", lower_bound=0.01
-)
-_VARIANTS = flags.DEFINE_list(
-    "variants", list(step.VARIANTS), f"step: which: {', '.join(step.VARIANTS)}"
-)
-_RANKS = flags.DEFINE_integer("ranks", 2, "horovod, tf_distribute: how many workers")
-_NUM_CURVES = flags.DEFINE_integer(
-    "num_curves",
-    None,
-    "curves (default: step 150,000; job 1,000,000; identify 100,000)",
-    lower_bound=1_000,
-)
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "job: folder for data sets that stays (default: a temporary one)"
-)
-_HIDDEN_UNITS = flags.DEFINE_list(
-    "hidden_units", ["125"], "step: of the dense layers of tfmat's own network, e.g. 2048,2048"
-)
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "identify: folder of the run that answers (default: what tfmat identify takes)"
-)
-_EPOCHS = flags.DEFINE_integer("epochs", 3, "job: epochs, the first does not count", lower_bound=2)
-_QUICK = flags.DEFINE_bool("quick", False, "short, with few curves: only to see that it works")
-_JSON = flags.DEFINE_string("json", None, "file for every raw sample, versions and hardware")
 
 
 def main(arguments: list[str]) -> int:
+    given = _parsed(arguments)
     try:
-        _check(arguments)
+        if given.part in ("horovod", "tf_distribute") and not shutil.which("mpirun"):
+            raise InputError("there is no mpirun; ./tools/setup horovod gets it")
         before = _machine()
         log(
             f"{before['usable_processors']} × {before['processor']}, {before['memory_gib']} GiB; "
@@ -79,11 +49,11 @@ def main(arguments: list[str]) -> int:
         )
         signal.signal(signal.SIGTERM, _end)
         with tempfile.TemporaryDirectory(prefix="tfmat_benchmark_") as name:
-            content = _measure(pathlib.Path(name))
-        if _JSON.value:
-            told = {"format": 2, "machine": before, "arguments": sys.argv[1:], "part": _PART.value}
-            write_json(_JSON.value, {**told, **content})
-            log(f"raw samples: {_JSON.value}")
+            content = _measure(pathlib.Path(name), given)
+        if given.json:
+            told = {"format": 2, "machine": before, "arguments": arguments, "part": given.part}
+            write_json(given.json, {**told, **content})
+            log(f"raw samples: {given.json}")
     except TfmatError as error:
         log(f"tools/benchmark: error: {error}")
         return 2
@@ -93,34 +63,60 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _check(arguments: list[str]) -> None:
-    if len(arguments) > 1:
-        raise InputError(f"takes no argument '{arguments[1]}'; see tools/benchmark --help")
-    unknown = [name for name in _VARIANTS.value if name not in step.VARIANTS]
-    if unknown:
-        raise InputError(
-            f"--variants: there is no '{unknown[0]}'; valid: {', '.join(step.VARIANTS)}"
-        )
-    if not all(size.isdecimal() and int(size) for size in _BATCH_SIZES.value):
-        raise InputError(
-            f"--batch_sizes={','.join(_BATCH_SIZES.value)}: give whole numbers, e.g. 75,750"
-        )
-    if not all(units.isdecimal() and int(units) for units in _HIDDEN_UNITS.value):
-        raise InputError(
-            f"--hidden_units={','.join(_HIDDEN_UNITS.value)}: give whole numbers, e.g. 2048,2048"
-        )
-    others = [
-        name for name in _VARIANTS.value if not name.startswith(("ours", "fit_our", "matmul"))
-    ]
-    if _HIDDEN_UNITS.value != ["125"] and others:
-        raise InputError(
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "tools/benchmark",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+    def flag(name: str, kind: Callable[[str], Any], default: Any, meaning: str) -> None:
+        parser.add_argument(f"--{name}", type=kind, default=default, help=meaning)
+
+    numbers = _listed(_whole(1))
+    parser.add_argument("--part", choices=_PARTS, default="step", help="what to measure")
+    flag("batch_sizes", numbers, [75, 750], "examples a step; for job the first one [75,750]")
+    flag("rounds", _whole(1), 5, "rounds in which every variant runs once [5]")
+    flag("seconds", float, 5.0, "about how long a variant runs in a round [5]")
+    flag("variants", _listed(_variant), list(step.VARIANTS), f"step: {', '.join(step.VARIANTS)}")
+    flag("ranks", _whole(2), 2, "horovod, tf_distribute: how many workers [2]")
+    flag("num_curves", _whole(1000), None, "[step 150000; job 1000000; identify 100000]")
+    flag("data_dir", str, None, "job: folder for data sets that stays [a temporary one]")
+    flag("hidden_units", numbers, [125], "step: of the dense layers of tfmat's own network [125]")
+    flag("workdir", str, None, "identify: folder of the run that answers [tfmat identify's]")
+    flag("epochs", _whole(2), 3, "job: epochs, the first does not count [3]")
+    flag("json", str, None, "file for every raw sample, versions and hardware")
+    meaning = "short, with few curves: only to see that it works"
+    parser.add_argument("--quick", action="store_true", help=meaning)
+    given = parser.parse_args(arguments)
+    others = [name for name in given.variants if not name.startswith(("ours", "fit_our", "matmul"))]
+    if given.hidden_units != [125] and others:
+        parser.error(
             f"--hidden_units is not for the variant '{others[0]}', whose network is the default one; name others, e.g. "
             "--variants=ours,ours_bfloat16,fit_our_model"
         )
-    if _RANKS.value < 2:
-        raise InputError(f"--ranks={_RANKS.value}: give 2 or more")
-    if _PART.value in ("horovod", "tf_distribute") and not shutil.which("mpirun"):
-        raise InputError("there is no mpirun; ./tools/setup horovod gets it")
+    return given
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is no whole number from {least} on")
+        return int(text)
+
+    return number
+
+
+def _listed(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    return lambda text: [kind(word) for word in text.split(",")]
+
+
+def _variant(name: str) -> str:
+    if name not in step.VARIANTS:
+        valid = ", ".join(step.VARIANTS)
+        raise argparse.ArgumentTypeError(f"there is no '{name}'; valid: {valid}")
+    return name
 
 
 def _machine() -> dict[str, Any]:
@@ -138,59 +134,46 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _measure(folder: pathlib.Path) -> dict[str, Any]:
+def _measure(folder: pathlib.Path, given: argparse.Namespace) -> dict[str, Any]:
     """Measures the part and prints its table."""
     console = open_console()
-    batch_sizes = [int(size) for size in _BATCH_SIZES.value]
-    quick, rounds, seconds = _QUICK.value, _ROUNDS.value, _SECONDS.value
+    quick, rounds, sizes, seconds = given.quick, given.rounds, given.batch_sizes, given.seconds
 
     def curves(usual: int, few: int) -> int:
-        return int(_NUM_CURVES.value or (few if quick else usual))
+        return int(given.num_curves or (few if quick else usual))
 
-    content: dict[str, Any]
-    if _PART.value == "step":
-        timed = (2, 0.2) if quick else (rounds, seconds)
-        content = step.measure_steps(
-            folder,
-            _VARIANTS.value,
-            batch_sizes,
-            curves(150_000, 12_000),
-            *timed,
-            hidden_units=tuple(int(units) for units in _HIDDEN_UNITS.value),
-        )
+    if given.part == "step":
+        rounds, seconds = (2, 0.2) if quick else (rounds, seconds)
+        told = curves(150_000, 12_000), rounds, seconds, tuple(given.hidden_units)
+        content = step.measure_steps(folder, given.variants, sizes, *told)
         console.print(step.steps_table(content["summary"]))
         others = content["processors_of_others"]
         if others > 0.1:
             console.print(
                 f"Other programs used up to {others:.1f} processors meanwhile: do not trust this."
             )
-    elif _PART.value in ("horovod", "tf_distribute"):
-        timed = (1, 0.5) if quick else (rounds, seconds)
-        content = workers.measure_workers(_PART.value, folder, _RANKS.value, batch_sizes, *timed)
-        console.print(workers.workers_table(_PART.value, content))
-    elif _PART.value == "cold":
+        return content
+    if given.part in ("horovod", "tf_distribute"):
+        rounds, seconds = (1, 0.5) if quick else (rounds, seconds)
+        content = workers.measure_workers(given.part, folder, given.ranks, sizes, rounds, seconds)
+        console.print(workers.workers_table(given.part, content))
+        return content
+    if given.part == "cold":
         content = cold.measure_cold(folder, 1 if quick else rounds, 2 if quick else cold.NUM_FILES)
-        console.print(quantities_table("one cold command", content["quantities"]))
-    elif _PART.value == "proofs":
+    elif given.part == "proofs":
         content = proofs.measure_proofs(1 if quick else rounds)
-        console.print(quantities_table("proofs of messages", content["quantities"]))
-    elif _PART.value == "job":
-        content = job.measure_job(
-            num_curves=curves(1_000_000, 20_000),
-            batch_sizes=batch_sizes,
-            epochs=_EPOCHS.value,
-            folder=folder,
-            data_dir=pathlib.Path(_DATA_DIR.value or folder),
-        )
-        console.print(quantities_table("the whole job", content["quantities"]))
+    elif given.part == "job":
+        data_dir = pathlib.Path(given.data_dir or folder)
+        number = curves(1_000_000, 20_000)
+        content = job.measure_job(number, sizes, given.epochs, folder, data_dir)
     else:
         from benchmarks.identification import measure_rate
         from tfmat.launch.processes import prepare_tensorflow
 
         prepare_tensorflow(one_thread_an_operation=True)
-        workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else None
-        content = measure_rate(curves(100_000, 5_000), _ROUNDS.value, workdir)
-        console.print(quantities_table("identification", content["quantities"]))
+        workdir = pathlib.Path(given.workdir) if given.workdir else None
+        content = measure_rate(curves(100_000, 5_000), rounds, workdir)
+    console.print(quantities_table(given.part, content["quantities"]))
     return content
 
 
@@ -201,4 +184,4 @@ def _end(number: int, frame: Any) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    sys.exit(main(sys.argv[1:]))

@@ -171,10 +171,8 @@ class Wire:
 # The nodes.
 
 
-_NODE_FILES, _NAMESPACES = (
-    100,
-    4,
-)  # of the wire: a node's network, host-name, IPC and mount namespace
+# Of the wire: the network, host-name, IPC and mount namespace of each node.
+_NODE_FILES, _NAMESPACES = 100, 4
 _MARK = "tfmat-cluster"  # a file in every folder that may be deleted
 _PR_SET_PDEATHSIG, _CLONE_NEWPID = 1, 0x20000000
 

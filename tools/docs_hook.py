@@ -51,12 +51,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         def run(script: pathlib.Path) -> None:
             place = folder / "work" / script.stem  # what the program writes
             place.mkdir(parents=True)
-            command = [
-                sys.executable,
-                str(PROJECT / "tools" / "gallery.py"),
-                str(script),
-                str(folder),
-            ]
+            program = PROJECT / "tools" / "gallery.py"
+            command = [sys.executable, *map(str, (program, script, folder))]
             programs = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
             environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PATH": programs}
             done = subprocess.run(

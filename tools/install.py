@@ -29,20 +29,9 @@ OPTIONS = {
 VARIABLES = {"cert": "SSL_CERT_FILE", "client-cert": "SSL_CLIENT_CERT", "proxy": "ALL_PROXY"}
 # Settings without effect on what is found. Any other has no counterpart: then pip installs.
 HARMLESS = {
-    "cache-dir",
-    "default-timeout",
-    "disable-pip-version-check",
-    "log",
-    "no-cache-dir",
-    "no-color",
-    "no-compile",
-    "no-input",
-    "quiet",
-    "retries",
-    "timeout",
-    "user",
-    "verbose",
-}
+    "cache-dir", "default-timeout", "disable-pip-version-check", "log", "no-cache-dir", "no-color", "no-compile",
+    "no-input", "quiet", "retries", "timeout", "user", "verbose",
+}  # fmt: skip
 
 
 def main(requirements: list[str]) -> int:

@@ -38,24 +38,26 @@ LAWS = ("hahn_tsai", "ogden", "swift", "voce", "voce_chaboche")
 # For metals the config that imitates their tests, and about the square root of how strongly a curve depends on each of
 # its labels: what a curve says nothing of, such as E of a long one, would have most of the squared error otherwise.
 METALS = {"swift": "1,40,6,12", "voce": "1,15,8,3"}
+
+
+def _flags(curves: int, epochs: int, **model: float) -> tuple[str, ...]:
+    keys = {"data.num_curves": curves, "train_for": f"{epochs}epochs"}
+    keys |= {f"model.{key}": value for key, value in model.items()}
+    return tuple(f"--config.{key}={value}" for key, value in keys.items())
+
+
 # Laws of tests: their config, with more records and with what a laboratory adds to them.
 _LABORATORY = "--config.data.laboratory=true"
 TESTS = {
-    "ogden": (
-        "rubber.py",
-        _LABORATORY,
-        "--config.data.num_curves=600000",
-        "--config.train_for=10epochs",
-    ),
+    "ogden": ("rubber.py", _LABORATORY, *_flags(600_000, 10)),
     "voce_chaboche": (
         "cyclic.py",
         _LABORATORY,
         # No steel follows the law to its noise: the best fits of measured tests leave one to five per cent.
         "--config.data.misfit=0.003,0.05",
-        "--config.data.num_curves=400000",
-        "--config.train_for=40epochs",
         # One record in a hundred makes the squared error of E and sigma0.
         "--config.data.num_test=20000",
+        *_flags(400_000, 40),
     ),
 }
 # What a network with a whole posterior is called, after its law, and its config, whatever the law: around fits.
@@ -75,29 +77,11 @@ _POSTERIOR = (
 )
 # Records, how much is forgotten where they are few for what there is to learn, and a larger flow where there is more.
 POSTERIORS = {
-    "hahn_tsai": ("--config.data.num_curves=200000", "--config.train_for=12epochs"),
-    "ogden": (
-        "--config.data.num_curves=400000",
-        "--config.train_for=25epochs",
-        "--config.model.dropout=0.05",
-    ),
-    "swift": (
-        "--config.data.num_curves=600000",
-        "--config.train_for=20epochs",
-        "--config.model.dropout=0.02",
-    ),
-    "voce": (
-        "--config.data.num_curves=600000",
-        "--config.train_for=20epochs",
-        "--config.model.dropout=0.02",
-    ),
-    "voce_chaboche": (
-        "--config.data.num_curves=200000",
-        "--config.train_for=40epochs",
-        "--config.model.dropout=0.05",
-        "--config.model.couplings=10",
-        "--config.model.coupling_units=64",
-    ),
+    "hahn_tsai": _flags(200_000, 12),
+    "ogden": _flags(400_000, 25, dropout=0.05),
+    "swift": _flags(600_000, 20, dropout=0.02),
+    "voce": _flags(600_000, 20, dropout=0.02),
+    "voce_chaboche": _flags(200_000, 40, dropout=0.05, couplings=10, coupling_units=64),
 }
 FILES = ("model.keras", "model.json", "evaluation.json")
 

@@ -141,9 +141,9 @@ def test_a_quick_run(tmp_path):
     ("flag", "message"),
     [
         ("--variants=fits", "--variants: there is no 'fits'; valid: ours, "),
-        ("--ranks=1", "--ranks=1: give 2 or more"),
-        ("--batch_sizes=0", "--batch_sizes=0: give whole numbers"),
-        ("stray", "takes no argument 'stray'"),
+        ("--ranks=1", "--ranks: 1 is no whole number from 2 on"),
+        ("--batch_sizes=0", "--batch_sizes: 0 is no whole number from 1 on"),
+        ("stray", "unrecognized arguments: stray"),
     ],
 )
 def test_a_wrong_flag_is_refused_at_once(flag, message):

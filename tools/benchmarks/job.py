@@ -122,13 +122,8 @@ def measure_job(
     for attempt in ("first", "second"):
         log(f"starting tfmat train, {attempt} time")
         run = folder / f"start_{attempt}"
-        started = _train(
-            dataset,
-            run,
-            batch_sizes[0],
-            "--config.train_for=1epochs",
-            "--config.checkpoint.every=1steps",
-        )
+        told = ("--config.train_for=1epochs", "--config.checkpoint.every=1steps")
+        started = _train(dataset, run, batch_sizes[0], *told)
         seconds = started.wait_for("step-*.npz", run / "checkpoints")
         what = f"from tfmat train to a checkpoint after the first step, {attempt} time"
         add(what, seconds, "s", FIRST_STEP_SECONDS)
@@ -170,12 +165,6 @@ def epoch_times(records: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 def _train(dataset: pathlib.Path, run: pathlib.Path, batch_size: int, *further: str) -> Watched:
     run.parent.mkdir(parents=True, exist_ok=True)
-    arguments = [
-        "train",
-        "--config=configs/baseline.py",
-        f"--data_dir={dataset}",
-        f"--workdir={run}",
-        f"--config.global_batch_size={batch_size}",
-        *further,
-    ]
-    return Watched(arguments, run.with_suffix(".log"))
+    told = ["--config=configs/baseline.py", f"--data_dir={dataset}", f"--workdir={run}"]
+    told += [f"--config.global_batch_size={batch_size}", *further]
+    return Watched(["train", *told], run.with_suffix(".log"))
