@@ -1,6 +1,7 @@
 """Viscoplastic laws: rate, relaxation and creep. NumPy only."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -153,6 +154,7 @@ class Specimens:
             np.log(each / np.maximum(stiffness, left * saturation * duration)) / exponent,
         )
         tried = np.clip(self._log_speed, low, high)
+        asked = step.flows & ~step.holds
         for _ in range(self.most_steps):
             viscous, power = drag * np.exp(tried), np.exp(exponent * tried)
             rest = np.exp(-saturation * duration * power)
@@ -166,7 +168,8 @@ class Specimens:
             moved = np.where(inside, moved, 0.5 * (low + high))
             change = np.abs(moved - tried)
             tried = moved
-            if (change <= _LAST_STEP).all():
+            # Overflow ends a search too; specimens that do not flow are not searched for.
+            if not ((change > _LAST_STEP) & asked).any():
                 break
         self.last_change = change
         return tried
@@ -181,6 +184,7 @@ class Specimens:
         drag, exponent = self._columns[4:]
         first = np.log(step.duration) + exponent * np.log(step.over / drag)
         tried = first if self._log_growth is None else np.minimum(self._log_growth, first)
+        asked = step.flows & step.holds
         for _ in range(self.most_steps):
             growth = np.exp(tried)
             mean, change, scale = self._mean_stiffness(step, growth)
@@ -188,7 +192,7 @@ class Specimens:
             error = tried - first - logarithm
             moved = tried - error / (1.0 - by_share * scale * (change - mean))
             tried = moved
-            if (np.abs(error) <= _LAST_STEP).all():
+            if not ((np.abs(error) > _LAST_STEP) & asked).any():
                 break
         self.last_change = np.abs(error)
         return np.asarray(tried)
@@ -329,6 +333,12 @@ _MOST_STEPS, _INNER_STEPS = 12, 2
 # In steady flow a specimen flows as fast as it is loaded, and rounding says which is faster. So near to each other they
 # count as they did in the last answer; either way of taking such a step is as good.
 _UNDECIDED = 1e-3
+# _FEW: so many specimens are gone through one by one, which takes a millisecond each; of _FEWEST that is quicker than
+# Newton's method for whole histories.
+_FEW, _FEWEST = 32, 3
+_LARGEST_LOGARITHM = 700.0
+# _MOST_PATH: of plastic strain, beyond which no specimen of interest goes.
+_MOST_PATH = 10.0
 # States are foreseen to first order where that moves them by no more than this share of the largest.
 _FORESEEN = 0.3
 
@@ -358,8 +368,8 @@ class Histories:
             begun = None if self._states is None else self._states.rows(rows)
             with np.errstate(all="ignore"):  # as going from point to point does
                 found = _Block(self._history.rows(rows), columns).solved(begun)
-            states.append(found)
-            answers.append(found.answer(columns, self._chosen))
+                answers.append(found.answer(columns, self._chosen))
+            states.append(found if begun is None else found.unless_beyond(begun))
         self._states = _States.joined(states)
         response, sensitivities = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return response, sensitivities
@@ -389,6 +399,20 @@ class _States:
         moved = np.einsum("sfpi,fi->spi", self.by_parameter, (columns - self.columns)[:, 0])
         small = np.abs(moved) <= _FORESEEN * np.abs(self.state[0]).max(axis=0)
         return self.state + np.where(small, moved, 0.0)
+
+    def unless_beyond(self, before: "_States") -> "_States":
+        """The states, or `before` for specimens that flowed beyond all bounds: nothing is near those."""
+        path = np.abs(self.state[0]).max(axis=0)
+        rest = self.by_parameter.sum(axis=(0, 1, 2))
+        rows = np.flatnonzero(~(np.isfinite(rest) & (path <= _MOST_PATH)))
+        for array, old in (
+            (self.columns, before.columns),
+            (self.state, before.state),
+            (self.by_parameter, before.by_parameter),
+            (self.begin, before.begin),
+        ):
+            array[..., rows] = old[..., rows]
+        return self
 
     def rows(self, chosen: Any) -> "_States":
         driven = self.driven if self.driven.shape[1] == 1 else self.driven[:, chosen]
@@ -447,55 +471,115 @@ class _Block:
 
     def solved(self, begun: _States | None) -> _States:
         """The states at all points, from the states of a former answer."""
-        if begun is None:
-            state = self._one_after_the_other(slice(None))
-            begin = np.full((4, *self._shape), np.inf)
-        else:
-            state, begin = begun.near(self._columns), begun.begin
-        settled = np.zeros(self._shape[1], np.bool_)
+        count = self._shape[1]
+        if begun is None or count <= _FEWEST:
+            return self._gone_through()
+        state, begin = begun.near(self._columns), begun.begin.copy()
+        slopes = np.empty((2, len(self._columns) + 2, *self._shape))
+        left, given_up = np.arange(count), np.zeros(count, np.bool_)
+        decisions = np.zeros(count, np.int64)
         for _ in range(_MOST_STEPS):
-            found, slopes, begin, change = self._step(state, begin, _INNER_STEPS)
-            moved = np.abs(found - state).max(axis=(0, 1))
+            part: Any = left if len(left) < count else slice(None)
+            before = state[:, :, part]
+            found, slopes[..., part], begin[..., part], change = self._step(
+                before, begin[..., part], _INNER_STEPS, part
+            )
+            moved = np.abs(found - before).max(axis=(0, 1))
+            state[:, :, part] = found
             settled = (moved <= _LAST_STEP_OF_HISTORY * np.abs(found[0]).max(axis=0)) & (
                 change <= _LAST_STEP_OF_HISTORY
             )
-            state = found
-            if settled.all() and self._decided(state, begin, settled):
+            if settled.any():
+                rows = left[settled]
+                settled[settled] = self._decided(state, begin, rows, decisions[rows])
+                decisions[rows] += 1
+            # Overflow does not heal.
+            given_up[left[np.isnan(moved)]] = True
+            left = left[~settled & ~np.isnan(moved)]
+            if not len(left):
                 break
-        else:
-            self._decided(state, begin, settled)
-        if not settled.all():
-            rows = np.flatnonzero(~settled)
-            state[:, :, rows] = self._one_after_the_other(rows)
-            begin[:, :, rows] = np.inf
-            state, slopes, begin, _ = self._step(state, begin, Specimens.most_steps)
-            self._decided(state, begin, settled)
+        given_up[left] = True
+        if given_up.any():
+            rows = np.flatnonzero(given_up)
+            alone = self._one_after_the_other(rows)
+            state[:, :, rows], slopes[..., rows], begin[..., rows] = self._at(alone, rows)
+            self._decided(state, begin, rows, np.zeros(len(rows), np.int64))
         return _States(self._driven, self._strains, self._columns, state, _carried(slopes), begin)
 
-    def _decided(self, state: Array, begin: Array, settled: NDArray[np.bool_]) -> bool:
-        """Whether these are the steps that the specimens take in two stages; if not, `begin` is changed."""
-        before = np.concatenate([np.zeros_like(state[:, :1]), state[:, :-1]], axis=1)
-        points = _Points(
-            self._columns, self._strains, self._driven - self._increments, before, begin, 0
+    def _decided(
+        self, state: Array, begin: Array, rows: NDArray[np.intp], number: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Whether these are the steps that the specimens `rows` take in two stages; if not, `begin` is changed.
+
+        Each further time, `number`, steps that are twice as far from steady flow count as undecided.
+        """
+        found, shared = state[:, :, rows], self._driven.shape[1] == 1
+        before = np.concatenate([np.zeros_like(found[:, :1]), found[:, :-1]], axis=1)
+        driven, increments = (
+            array if shared else array[:, rows] for array in (self._driven, self._increments)
         )
-        wrong = points.decide(self._driven, self._durations)
-        begin[-1] = points.loaded
-        settled &= ~wrong.any(axis=0)
-        return bool(settled.all())
+        points = _Points(
+            self._columns[:, :, rows],
+            self._strains,
+            driven - increments,
+            before,
+            begin[:, :, rows],
+            0,
+        )
+        durations = self._durations
+        wrong = points.decide(
+            driven,
+            durations if durations.shape[1] == 1 else durations[:, rows],
+            _UNDECIDED * 2.0**number,
+        )
+        begin[-1][:, rows] = points.loaded
+        return np.asarray(~wrong.any(axis=0))
 
     def _one_after_the_other(self, rows: Any) -> Array:
         """The states [2, points, specimens] of some of the specimens, by going from point to point."""
-        shared = self._driven.shape[1] == 1
-        specimens = Specimens(self._columns[:, 0, rows], self._strains, None)
+        driven, increments, durations = (
+            array if array.shape[1] == 1 else array[:, rows]
+            for array in (self._driven, self._increments, self._durations)
+        )
+        columns = self._columns[:, 0, rows]
+        if columns.shape[1] <= _FEW:
+            held = is_held(columns[:, None], self._strains, driven, increments, durations)
+            parts = np.broadcast_arrays(increments, durations, held, columns[:1])[:3]
+            of_each = zip(columns.T.tolist(), *(part.T.tolist() for part in parts), strict=True)
+            alone = [_one_alone(column, self._strains, *of_one) for column, *of_one in of_each]
+            return np.array(alone).transpose(2, 1, 0)
+        specimens = Specimens(columns, self._strains, None)
         found = []
-        for increment, duration in zip(self._increments, self._durations, strict=True):
-            one = increment if shared else increment[rows]
-            specimens.move(one, duration if len(duration) == 1 else duration[rows])
+        for increment, duration in zip(increments, durations, strict=True):
+            specimens.move(increment, duration)
             found.append(specimens.state)
         return np.stack(found, axis=1)
 
-    def _step(self, state: Array, begin: Array, inner: int) -> tuple[Array, Array, Array, Array]:
-        """One step of Newton's method for all points.
+    def answer(self, differentiate: bool) -> Array:
+        """The response [specimens, points] by going from point to point; or its derivatives by the columns, last."""
+        if differentiate:
+            found = self._gone_through()
+            return found.answer(self._columns, list(range(len(self._columns))))[1]
+        modulus, (_, plastic) = self._columns[0], self._one_after_the_other(slice(None))
+        if self._strains:
+            return np.asarray((modulus * (self._driven - plastic)).T)
+        return np.asarray((self._driven / modulus + plastic).T)
+
+    def _gone_through(self) -> _States:
+        """The states at all points by going from point to point."""
+        state = self._one_after_the_other(slice(None))
+        state, slopes, begin = self._at(state, slice(None))
+        return _States(self._driven, self._strains, self._columns, state, _carried(slopes), begin)
+
+    def _at(self, state: Array, rows: Any) -> tuple[Array, Array, Array]:
+        """The first three that `_step` returns, from states that hold."""
+        begin = np.full((4, *state.shape[1:]), np.inf)
+        return self._step(state, begin, Specimens.most_steps, rows)[:3]
+
+    def _step(
+        self, state: Array, begin: Array, inner: int, rows: Any
+    ) -> tuple[Array, Array, Array, Array]:
+        """One step of Newton's method for all points of some of the specimens.
 
         Returns:
           The new states, the derivatives of every point's state by the columns and by the state before it [2, columns +
@@ -503,41 +587,200 @@ class _Block:
         """
         before = np.concatenate([np.zeros_like(state[:, :1]), state[:, :-1]], axis=1)
         after, begun = np.empty_like(state), np.empty_like(begin)
-        slopes = np.empty((2, len(self._columns) + 2, *self._shape))
-        change = np.zeros(self._shape[1])
+        slopes = np.empty((2, len(self._columns) + 2, *state.shape[1:]))
+        change = np.zeros(state.shape[2])
+        driven, increments, durations = (
+            array if array.shape[1] == 1 else array[:, rows]
+            for array in (self._driven, self._increments, self._durations)
+        )
+        columns = self._columns[:, :, rows]
         for group in self._groups:
-            driven = self._driven[group] - self._increments[group]
             points = _Points(
-                self._columns, self._strains, driven, before[:, group], begin[:, group], inner
+                columns,
+                self._strains,
+                driven[group] - increments[group],
+                before[:, group],
+                begin[:, group],
+                inner,
             )
-            points.move(self._increments[group], self._durations[group])
+            points.move(increments[group], durations[group])
             after[:, group], slopes[:, :, group], begun[:, group] = points.found()
             change = np.maximum(change, points.change.max(axis=0))
-        return state + _summed(slopes[:, -2:], after - state), slopes, begun, change
+        moved = _recurrence(slopes[:, -2:], (after - state)[:, None])
+        return state + moved[:, 0], slopes, begun, change
 
 
-def _summed(slopes: Array, change: Array) -> Array:
-    """x of the recurrence x[i] = change[i] + slopes[i] x[i - 1]: [2, points, specimens].
+def _one_alone(
+    columns: list[float],
+    strains: bool,
+    increments: list[float],
+    durations: list[float],
+    held: list[bool],
+) -> list[tuple[float, float]]:
+    """The path and the plastic strain of one specimen at all points, as `Specimens` find them.
 
-    Args:
-      slopes: [2, 2, points, specimens]; change: [2, points, specimens].
+    For one number NumPy's calls take twenty times as long as Python's own arithmetic. `Specimens` has the equations.
     """
-    matrices = np.ascontiguousarray(slopes.transpose(2, 3, 0, 1))
-    found = np.ascontiguousarray(change.transpose(1, 2, 0))[..., None]
-    onward = np.empty_like(found[0])
-    for i in range(1, len(found)):
-        np.matmul(matrices[i], found[i - 1], out=onward)
-        found[i] += onward
-    return found[..., 0].transpose(2, 0, 1)
+    modulus, first_yield, gain, saturation, drag, exponent = columns
+    stiffness = modulus if strains else 0.0
+    path = plastic = driven = 0.0
+    log_speed = log_growth = math.inf
+
+    def grown(driven: float, duration: float, is_held: bool, times: float) -> None:
+        nonlocal path, plastic, log_speed, log_growth
+        tried = modulus * (driven - plastic) if strains else driven
+        left = gain * math.exp(-saturation * path)
+        over = abs(tried) - (first_yield + gain - left)
+        if not (over > 0.0 and duration > 0.0):
+            return
+        if is_held:
+            log_growth = _decayed_alone(
+                log_growth, over, duration, left, stiffness, saturation, drag, exponent
+            )
+            growth = _exp(log_growth)
+        else:
+            log_speed = _euler_alone(
+                log_speed, over, duration, left, stiffness, saturation, drag, exponent
+            )
+            growth = duration * _exp(exponent * log_speed)
+        path += times * growth
+        plastic += math.copysign(times * growth, tried)
+
+    states = []
+    try:
+        for increment, duration, is_held in zip(increments, durations, held, strict=True):
+            if is_held:
+                grown(driven + 0.5 * increment, duration, True, 1.0)
+            else:
+                stress, rise = driven, increment
+                if strains:
+                    stress, rise = modulus * (driven - plastic), modulus * increment
+                rise = abs(rise) if stress == 0.0 else math.copysign(1.0, stress) * rise
+                left = gain * math.exp(-saturation * path)
+                over = abs(stress) - (first_yield + gain - left)
+                flow = 0.0
+                if over > 0.0:
+                    rate = _exp(exponent * math.log(over / drag))
+                    flow = rate * duration * (stiffness + left * saturation)
+                if flow <= rise:
+                    duration *= _STAGE
+                    grown(driven + _STAGE * increment, duration, False, 1.0 / _STAGE - 1.0)
+                grown(driven + increment, duration, False, 1.0)
+            driven += increment
+            states.append((path, plastic))
+    except (ArithmeticError, ValueError):
+        # Overflow: there is no answer from here on.
+        states += [(math.nan, math.nan)] * (len(held) - len(states))
+    return states
+
+
+def _euler_alone(
+    tried: float,
+    over: float,
+    duration: float,
+    left: float,
+    stiffness: float,
+    saturation: float,
+    drag: float,
+    exponent: float,
+) -> float:
+    """See `Specimens._euler`."""
+    stiffness *= duration
+    hardening = left * saturation * duration
+    exp, log, rate = math.exp, math.log, saturation * duration
+    high, low = log(over / drag), log(over / (3.0 * drag))
+    most = log(over / stiffness) if stiffness > 0.0 else _LARGEST_LOGARITHM
+    high = min(high, most / exponent)
+    if max(stiffness, hardening) > 0.0:
+        low = min(low, log(over / (3.0 * max(stiffness, hardening))) / exponent)
+    tried = min(max(tried, low), high)
+    for _ in range(Specimens.most_steps):
+        viscous, power = drag * exp(tried), exp(exponent * tried)
+        rest = exp(-rate * power)
+        total = viscous + stiffness * power + left * (1.0 - rest)
+        slope = viscous + exponent * power * (stiffness + hardening * rest)
+        if total >= over:
+            high = tried
+        if total <= over:
+            low = tried
+        moved = tried - log(total / over) * total / slope
+        if not low <= moved <= high:
+            moved = 0.5 * (low + high)
+        change, tried = abs(moved - tried), moved
+        if change <= _LAST_STEP:
+            break
+    return tried
+
+
+def _decayed_alone(
+    tried: float,
+    over: float,
+    duration: float,
+    left: float,
+    stiffness: float,
+    saturation: float,
+    drag: float,
+    exponent: float,
+) -> float:
+    """See `Specimens._decayed` and `_mean_rate`."""
+    ratio, power = math.log(over / drag), exponent - 1.0
+    first = math.log(duration) + exponent * ratio
+    scale = power * duration * _exp(power * ratio) / drag
+    tried = min(tried, first)
+    for _ in range(Specimens.most_steps):
+        growth = _exp(tried)
+        gained = -left * math.expm1(-saturation * growth)
+        end = stiffness + (left - gained) * saturation
+        mean = stiffness + (gained / growth if growth > 0.0 else left * saturation)
+        share = scale * mean
+        logarithm, by_share = 0.0, -0.5 - 0.5 / power
+        if share >= 1e-6:
+            lost = -math.expm1(-math.log1p(share) / power)
+            logarithm = math.log(power * lost / share)
+            by_share = (1.0 - lost) / (power * (1.0 + share) * lost) - 1.0 / share
+        error = tried - first - logarithm
+        tried -= error / (1.0 - by_share * scale * (end - mean))
+        if not abs(error) > _LAST_STEP:
+            break
+    return tried
+
+
+def _exp(value: float) -> float:
+    """The exponential, of very large values as good as infinite."""
+    return math.exp(min(value, _LARGEST_LOGARITHM))
 
 
 def _carried(slopes: Array) -> Array:
     """Derivatives of the states by the parameters alone, [2, columns, points, specimens]; see `_Block._step`."""
-    matrices = np.ascontiguousarray(slopes[:, -2:].transpose(2, 3, 0, 1))
-    found = np.ascontiguousarray(slopes[:, :-2].transpose(2, 3, 0, 1))
-    for i in range(1, len(found)):
-        found[i] += matrices[i] @ found[i - 1]
-    return found.transpose(2, 3, 0, 1)
+    return _recurrence(slopes[:, -2:], slopes[:, :-2])
+
+
+def _recurrence(slopes: Array, change: Array) -> Array:
+    """x of the recurrence x[i] = change[i] + slopes[i] x[i - 1]: [2, columns, points, specimens].
+
+    Stretches of points are gone through side by side, each as if it began at 0, and then joined.
+
+    Args:
+      slopes: [2, 2, points, specimens]; change: [2, columns, points, specimens].
+    """
+    _, columns, points, specimens = change.shape
+    length = math.isqrt(points - 1) + 1
+    stretches = -(-points // length)
+    matrices = np.zeros((stretches * length, specimens, 2, 2))
+    matrices[:points] = slopes.transpose(2, 3, 0, 1)
+    # The last two columns are what a stretch makes of the state before it.
+    found = np.zeros((stretches * length, specimens, 2, columns + 2))
+    found[:points, :, :, :columns] = change.transpose(2, 3, 0, 1)
+    matrices = matrices.reshape(stretches, length, specimens, 2, 2)
+    found = found.reshape(stretches, length, specimens, 2, columns + 2)
+    found[:, 0, :, :, columns:] = matrices[:, 0]
+    for i in range(1, length):
+        found[:, i] += matrices[:, i] @ found[:, i - 1]
+    states = found[..., :columns]
+    for i in range(1, stretches):
+        states[i] += found[i, ..., columns:] @ states[i - 1, -1]
+    joined = states.reshape(stretches * length, specimens, 2, columns)[:points]
+    return joined.transpose(2, 3, 0, 1)
 
 
 class _Points(Specimens):
@@ -574,11 +817,11 @@ class _Points(Specimens):
             self.loaded = np.where(unknown, super()._is_loaded(driven, duration), self.loaded)
         return self.loaded == 1.0
 
-    def decide(self, driven: Array, duration: Array) -> NDArray[np.bool_]:
+    def decide(self, driven: Array, duration: Array, undecided: Array) -> NDArray[np.bool_]:
         """Finds which steps are `loaded` anew, and says where that was clearly wrong."""
         flow, rise = self._flow_and_rise(driven, duration)
         loaded = flow <= rise
-        clear = np.abs(flow - rise) > _UNDECIDED * np.abs(rise)
+        clear = np.abs(flow - rise) > undecided * np.abs(rise)
         wrong = clear & (loaded != (self.loaded == 1.0))
         self.loaded = np.where(clear, loaded, self.loaded)
         return wrong
@@ -666,6 +909,12 @@ class Perzyna(HistoryLaw):
         self._told(history)
         chosen = list(self._columns_of)
         trailing = (len(chosen),) if differentiate else ()
+        if len(parameters) <= _FEW:
+            columns = np.zeros((len(_NAMES), 1, len(parameters)))
+            columns[chosen, 0] = np.asarray(parameters).T
+            with np.errstate(all="ignore"):
+                found = _Block(history, columns).answer(differentiate)
+            return found[..., chosen] if differentiate else found
 
         def specimens(parameters: Array) -> Specimens:
             columns = np.zeros((len(_NAMES), len(parameters)))

@@ -184,6 +184,23 @@ def test_every_draw_is_finite_and_does_not_depend_on_its_neighbours(law):
             np.testing.assert_allclose(alone, answer[row], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("law", [PERZYNA, NORTON])
+def test_a_specimen_alone_answers_as_among_others_where_searches_go(law):
+    """Far beyond the ranges, where some creep until numbers overflow."""
+    log = [p.scale == "log" for p in law.parameters]
+    parameters = law.from_labels(np.random.default_rng(7).uniform(-1.0, 2.0, (60, len(log))))
+    parameters[:, np.logical_not(log)] = np.abs(parameters[:, np.logical_not(log)])
+    time = np.concatenate([np.linspace(0.0, 10.0, 20), np.geomspace(11.0, 1e6, 20)])[None]
+    stress = 400.0 * np.minimum(time / 10.0, 1.0)
+    for history in (History(stress=stress, time=time), History(strain=stress / 2e4, time=time)):
+        answer = law.respond(history, parameters)
+        alone = np.concatenate([law.respond(history, row[None]) for row in parameters])
+        np.testing.assert_allclose(alone, answer, rtol=1e-6, atol=1e-9)
+        slopes = law.sensitivities(history, parameters[:1])
+        expected = law.sensitivities(history, parameters)[:1]
+        np.testing.assert_allclose(slopes, expected, rtol=1e-6, atol=1e-9)
+
+
 def test_time_is_asked_for():
     with pytest.raises(InputError, match="law norton asks for the time"):
         NORTON.respond(History(strain=np.zeros((1, 3))), _draws(NORTON, 1))
