@@ -34,10 +34,14 @@ def text(name: str, default: str | None, meaning: str) -> Flag:
     return Flag(name, lambda to: flags.DEFINE_string(name, default, meaning, to))
 
 
-def whole(name: str, default: int | None, meaning: str, least: int | None = None) -> Flag:
-    """`--name=NUMBER`, a whole one, of at least `least`, which the help tells where it is more than 1."""
+def whole(
+    name: str, default: int | None, meaning: str, least: int | None = None, most: int | None = None
+) -> Flag:
+    """`--name=NUMBER`, a whole one from `least` to `most`; the help tells `least` where it is more than 1."""
     told = f"{meaning}; at least {least}" if least is not None and least > 1 else meaning
-    return Flag(name, lambda to: flags.DEFINE_integer(name, default, told, least, flag_values=to))
+    return Flag(
+        name, lambda to: flags.DEFINE_integer(name, default, told, least, most, flag_values=to)
+    )
 
 
 def number(name: str, default: float | None, meaning: str, least: float | None = None) -> Flag:

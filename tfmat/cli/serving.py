@@ -15,7 +15,7 @@ from tfmat.errors import InputError, Interrupted
 
 # PAGE_FLAGS: of a command that serves a page.
 PAGE_FLAGS = (
-    whole("port", 0, "port of the page on this machine; 0: a free one", 0),
+    whole("port", 0, "port of the page on this machine; 0: a free one", 0, 65535),
     switch("browser", True, "open the page in the browser"),
 )
 # SECONDS: after how many the browser asks again for a page that changes.

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ import scipy.stats
 import tfmat
 from tfmat.cli import app as module
 from tfmat.cli.app import Work
+from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.identification.ranking import KINDS, TENSION, rank
 from tfmat.materials import LAWS
@@ -245,6 +247,14 @@ def test_too_much_is_refused(work, monkeypatch):
 
 # --------------------------------------------------------------------------------------------------
 # A server and a browser.
+
+
+def test_a_port_that_cannot_be_had_is_one_line(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert main(["app", f"--port={other.getsockname()[1]}"]) == 2
+    assert "cannot be had: Address already in use" in capsys.readouterr().err
+    assert main(["app", "--port=65536"]) == 2
+    assert "65536 is not an integer in the range [0, 65535]" in capsys.readouterr().err
 
 
 @contextlib.contextmanager
