@@ -449,7 +449,11 @@ class Page:
         self.progress: tuple[int, int] | None = None
         self.kind_is_said = False
         ui.page_title("tfmat")
+        # Dark enough to be read on white.
+        ui.colors(primary=_COLOURS[0])
         ui.add_css(".q-uploader__subtitle { display: none }")
+        # For screen readers; NiceGUI does not say it.
+        ui.add_head_html("<script>document.documentElement.lang = 'en'</script>")
         ui.context.client.on_delete(self.work.close)
         with ui.header().classes("items-center bg-slate-800 py-2"):
             ui.label("tfmat: parameters of material laws from measured tests").classes("text-lg")
@@ -897,7 +901,8 @@ class Page:
 
 # _LAW_BUTTON: the cell of a law's name, in Vue; the one that is shown is pressed.
 _LAW_BUTTON = """<q-td :props="props">
-  <q-btn flat dense no-caps align="left" :label="(props.row.shown ? '● ' : '') + props.value"
+  <q-btn flat dense no-caps align="left" color="primary" size="13px" padding="0 2px" style="min-height: 0"
+    :label="(props.row.shown ? '● ' : '') + props.value"
     :aria-pressed="props.row.shown ? 'true' : 'false'" @click="$parent.$emit('show', props.row.law)" />
 </q-td>"""
 

@@ -412,13 +412,14 @@ def test_two_tabs_know_nothing_of_each_other(page, browser, address):
         other.get_by_text("Drop one file or many").wait_for()
 
 
-def test_a_keyboard_alone_shows_another_law(page):
+def test_a_keyboard_alone_shows_another_law_and_screen_readers_know_the_language(page):
     drop(page, VOCE)
     law = page.get_by_role("button", name="Swift 1952", exact=True)
     law.focus()
     page.keyboard.press("Enter")
     page.get_by_role("cell", name="epsilon0", exact=True).wait_for()
     page.wait_for_function("document.activeElement.innerText.includes('Swift 1952')")
+    assert page.evaluate("document.documentElement.lang") == "en"
     assert page.get_by_role("button", name="● Swift 1952").get_attribute("aria-pressed") == "true"
 
 
