@@ -555,6 +555,7 @@ class _PlySpecimens:
         self.peak = np.zeros_like(self.modulus)
         first = law.first_yield
         self.radius = self.peak.copy() if first is None else self.columns[first].copy()
+        self.weaken()
 
     def advance(self, increment: Array, duration: Array) -> Array:
         """Stress after a further strain `increment` [specimens] (or [1]): [specimens], MPa."""
@@ -564,13 +565,19 @@ class _PlySpecimens:
             self.flow(trial, size)
         else:
             self.stress = trial
-        np.maximum(self.peak, np.abs(self.stress), out=self.peak)
+        size = np.abs(self.stress)
+        if (size > self.peak).any():
+            np.maximum(self.peak, size, out=self.peak)
+            self.weaken()
         return self.result()
+
+    def weaken(self) -> None:
+        """The damage of the largest stress so far."""
+        self.damage = self.law.damage(self.peak, self.columns)
 
     def result(self) -> Array:
         """The stress that the machine feels."""
-        damage = self.law.damage(self.peak, self.columns)
-        return self.stress if damage is None else (1.0 - damage) * self.stress
+        return self.stress if self.damage is None else (1.0 - self.damage) * self.stress
 
     def flow(self, trial: Array, size: Array) -> None:
         """An increment that is plastic in some specimens."""
@@ -606,6 +613,7 @@ class _PlyTangents(_PlySpecimens):
         self.by_stress, self.by_peak, self.by_radius = np.zeros((3, *parameters.T.shape))
         if law.first_yield is not None:
             self.by_radius[1 + law.first_yield] = 1.0
+        self.path_before = self._path_by_parameters()
 
     def advance(self, increment: Array, duration: Array) -> Array:
         """The derivatives after a further strain `increment`: [parameters, specimens], MPa per unit."""
@@ -614,23 +622,29 @@ class _PlyTangents(_PlySpecimens):
 
     def flow(self, trial: Array, size: Array) -> None:
         """See `_Specimens.flow`; the derivative of the equation that `solve` solves."""
-        before, plastic = self.radius, size > self.radius
+        plastic = size > self.radius
         super().flow(trial, size)
         side = np.copysign(1.0, trial)
-        change = -self._path_by_parameters(self.radius)
-        change += self._path_by_parameters(before)
-        slope_before, slope = (self.law.path(s, self.columns)[1] for s in (before, self.radius))
+        change, slope = self._path_by_parameters()
+        before, slope_before = self.path_before
+        self.path_before = change, slope
+        change = before - change
         change += self.modulus * slope_before * self.by_radius
         change += side * self.by_stress
         change /= 1.0 + self.modulus * slope
         np.copyto(self.by_radius, change, where=plastic)
         np.copyto(self.by_stress, side * change, where=plastic)
 
-    def _path_by_parameters(self, radius: Array) -> Array:
-        """Derivatives of G0 p(s) at fixed stress, [parameters, specimens]."""
-        path, _ = self.law.path(radius, self.columns)
-        by_columns = self.law.path_derivatives(radius, self.columns)
-        return np.concatenate([path[None], self.modulus * by_columns])
+    def _path_by_parameters(self) -> tuple[Array, Array]:
+        """Derivatives of G0 p(s) at the yield stress, held fixed, [parameters, specimens], and dp/ds."""
+        path, slope = self.law.path(self.radius, self.columns)
+        by_columns = self.law.path_derivatives(self.radius, self.columns)
+        return np.concatenate([path[None], self.modulus * by_columns]), slope
+
+    def weaken(self) -> None:
+        super().weaken()
+        if self.damage is not None:
+            self.damage_by = self.law.damage_derivatives(self.peak, self.columns)
 
     def result(self) -> Array:
         """The derivatives of what the machine feels."""
@@ -639,10 +653,9 @@ class _PlyTangents(_PlySpecimens):
             np.sign(self.stress) * self.by_stress,
             where=np.abs(self.stress) >= self.peak,
         )
-        damage = self.law.damage(self.peak, self.columns)
-        if damage is None:
+        if self.damage is None:
             return self.by_stress
-        by_peak, by_columns = self.law.damage_derivatives(self.peak, self.columns)
-        derivatives = (1.0 - damage) * self.by_stress - self.stress * by_peak * self.by_peak
+        by_peak, by_columns = self.damage_by
+        derivatives = (1.0 - self.damage) * self.by_stress - self.stress * by_peak * self.by_peak
         derivatives[1:] -= self.stress * by_columns
         return derivatives
