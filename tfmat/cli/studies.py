@@ -29,7 +29,7 @@ from tfmat.errors import InputError
 
 if TYPE_CHECKING:
     from tfmat.large_batch.landscape import EndedRun, LandscapeOptions
-    from tfmat.large_batch.learning_curve import Estimate, LearningCurve
+    from tfmat.large_batch.sweeps import Estimate, LearningCurve
     from tfmat.launch.slurm import Site, SlurmJob
 
 # --------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def learning_curve(flag_values: FlagValues, arguments: list[str]) -> int:
     workdir = output_folder(flag_values, "learning_curve-")
     curves = [int(value) for value in _numbers("curves", flag_values.curves, whole=True)]
     widths = _numbers("widths", flag_values.widths)
-    from tfmat.large_batch.learning_curve import learning_curve
+    from tfmat.large_batch.sweeps import learning_curve
 
     content = learning_curve(
         config,

@@ -9,8 +9,16 @@ from tfmat.cli.main import main
 from tfmat.cli.studies import learning_curve_lines
 from tfmat.config import load_config
 from tfmat.files import read_json, write_json
-from tfmat.large_batch.learning_curve import LearningCurve, Run, answers, law_of, weights_at
-from tfmat.large_batch.sweeps import prepare_data, run_once, with_keys
+from tfmat.large_batch.sweeps import (
+    LearningCurve,
+    Run,
+    answers,
+    law_of,
+    prepare_data,
+    run_once,
+    weights_at,
+    with_keys,
+)
 from tfmat.networks.factory import build_model
 from tfmat.workflow import plan_job
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from tfmat.large_batch.learning_curve import fit_power_law
+from tfmat.large_batch.sweeps import fit_power_law
 
 CURVES = np.array([5e3, 1e4, 2e4, 4e4])
 NETWORKS = np.array([8e4, 1.6e5, 3.2e5])
