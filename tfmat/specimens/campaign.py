@@ -23,9 +23,16 @@ from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder, spreadsheet_row
 from tfmat.materials.law import Array
 from tfmat.records.laboratory import Laboratory
-from tfmat.specimens.description import Description, named_error, telling_line
 from tfmat.specimens.emulator import Facts, ForwardNetwork, inputs_of, write_law
-from tfmat.specimens.runs import Outcome, Share, Solver, Store
+from tfmat.specimens.program import (
+    Description,
+    Outcome,
+    Share,
+    Solver,
+    Store,
+    named_error,
+    telling_line,
+)
 
 if TYPE_CHECKING:
     import keras

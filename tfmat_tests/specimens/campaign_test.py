@@ -16,8 +16,7 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.specimens.campaign import draw, run_campaign, try_once
-from tfmat.specimens.description import read_description
-from tfmat.specimens.runs import run_program
+from tfmat.specimens.program import read_description, run_program
 from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, trouble
 
 

@@ -16,8 +16,7 @@ from tfmat.data.dataset import PackedDataset
 from tfmat.data.imported import repair_dataset
 from tfmat.errors import InputError
 from tfmat.specimens.campaign import FAILURES, draw, make_runs, pack_runs, parts_of
-from tfmat.specimens.description import read_description
-from tfmat.specimens.runs import Outcome
+from tfmat.specimens.program import Outcome, read_description
 from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, trouble
 
 

@@ -13,8 +13,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.specimens.campaign import draw, run_campaign
-from tfmat.specimens.description import read_description
-from tfmat.specimens.runs import Share
+from tfmat.specimens.program import Share, read_description
 from tfmat_tests.processes import forked_python
 from tfmat_tests.specimens.bar import bar_folder, trouble
 

@@ -14,8 +14,7 @@ from tfmat.cli.main import main
 from tfmat.data.dataset import is_dataset
 from tfmat.launch.slurm import job_states
 from tfmat.specimens.campaign import draw, run_campaign
-from tfmat.specimens.description import read_description
-from tfmat.specimens.runs import load
+from tfmat.specimens.program import load, read_description
 from tfmat_tests.slurm import PROJECT, trial_slurm, wait_for
 from tfmat_tests.specimens.bar import bar_folder, trouble
 
