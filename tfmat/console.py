@@ -6,6 +6,7 @@ rich is loaded where something of it is shown, so that a command starts without 
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,10 @@ _SHOWN = {
     for number in (*range(32), *range(127, 160))
     if chr(number) not in "\t\n"
 }
+
+
+# Where standard error is no terminal, a line of progress comes every so many seconds.
+_LINE_EVERY = 60.0
 
 
 def printable(text: object) -> str:
@@ -120,6 +125,30 @@ def progress_bar(description: str, unit: str = "") -> Iterator[Callable[[int, in
     with rich.Progress(*columns, console=bar_console(), transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def run_progress() -> Iterator[Callable[[int, int, int], None]]:
+    """A bar with rate and remaining time, or, where nobody sees one, a line now and then."""
+    with progress_bar("running", "runs") as bar:
+        started = last = time.monotonic()
+        first: int | None = None
+
+        def show(done: int, failed: int, total: int) -> None:
+            nonlocal first, last
+            if bar is not None:
+                bar(done, total)
+                return
+            first, now = done if first is None else first, time.monotonic()
+            if now - last < _LINE_EVERY or done == first:
+                return
+            last, rate = now, (done - first) / (now - started)
+            log(
+                f"{done:,} of {total:,} runs ({failed} failed), {rate_text(rate)} runs/s, "
+                f"{clock_text((total - done) / rate)} left"
+            )
+
+        yield show
 
 
 def rate_text(rate: float) -> str:

@@ -9,8 +9,7 @@ import pathlib
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl.flags import FlagValues
@@ -36,7 +35,15 @@ from tfmat.cli.machines import (
     site_of_flags,
     wants_slurm,
 )
-from tfmat.console import clock_text, log, open_console, printable, progress_bar, rate_text
+from tfmat.console import (
+    clock_text,
+    log,
+    open_console,
+    printable,
+    progress_bar,
+    rate_text,
+    run_progress,
+)
 from tfmat.errors import InputError, Interrupted, nearest
 from tfmat.files import is_locked, read_json
 
@@ -641,8 +648,6 @@ def _tell_dataset(dataset: "PackedDataset", did: str, config: str = "") -> None:
 # --------------------------------------------------------------------------------------------------
 # Runs of `tfmat generate --simulator` and `tfmat emulate`: shares of them, progress, and which failed.
 
-# Where standard error is no terminal, a line of progress comes every so many seconds.
-_LINE_EVERY = 60.0
 _NUM_RUNS = 1000
 _RUNS_A_WORKER = 100
 _ONE_PROCESS = ("ranks", "nodes")
@@ -793,30 +798,6 @@ def _submit_shares(flag_values: FlagValues) -> None:
         print(
             f"  {num_runs:,} runs, {each} an element, {at_once} at once; the last element to end makes the data set"
         )
-
-
-@contextmanager
-def run_progress() -> Iterator[Callable[[int, int, int], None]]:
-    """A bar with rate and remaining time, or, where nobody sees one, a line now and then."""
-    with progress_bar("running", "runs") as bar:
-        started = last = time.monotonic()
-        first: int | None = None
-
-        def show(done: int, failed: int, total: int) -> None:
-            nonlocal first, last
-            if bar is not None:
-                bar(done, total)
-                return
-            first, now = done if first is None else first, time.monotonic()
-            if now - last < _LINE_EVERY or done == first:
-                return
-            last, rate = now, (done - first) / (now - started)
-            log(
-                f"{done:,} of {total:,} runs ({failed} failed), {rate_text(rate)} runs/s, "
-                f"{clock_text((total - done) / rate)} left"
-            )
-
-        yield show
 
 
 def _tell_runs(campaign: "Campaign", seconds: float, data_dir: pathlib.Path) -> None:

@@ -541,7 +541,7 @@ def verify_all(
     """
     import numpy as np
 
-    from tfmat.cli.data import run_progress
+    from tfmat.console import run_progress
     from tfmat.data.dataset import available_threads
     from tfmat.report.figures import save_figure, verification_figure
     from tfmat.specimens.campaign import verify

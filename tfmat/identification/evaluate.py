@@ -32,7 +32,6 @@ from tfmat.identification.likelihood import (
     has_known_errors,
     unknown_likelihood,
 )
-from tfmat.identification.networks import CURVES_PER_CALL
 from tfmat.identification.posterior import FEWEST_SAMPLES, LARGEST_K, Posterior
 from tfmat.identification.results import (
     COVERAGE,
@@ -66,6 +65,8 @@ if TYPE_CHECKING:
 # How good answers are: parameters beside the truth, curves beside the measured ones, and what intervals hold.
 
 
+# Curves that callers with very many hand over at a time: enough to keep the cores busy, small in memory.
+CURVES_PER_CALL = 4096
 # Nominal coverage, %.
 _REPORTED = (50, 90, 95)
 _DRAWN = (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98)

@@ -27,8 +27,6 @@ from tfmat.records.simulation import CurveSettings, RecordForm
 # symmetric.
 
 
-# Curves that callers with very many hand over at a time: enough to keep the cores busy, small in memory.
-CURVES_PER_CALL = 4096
 # A label is known to lie between 0 and 1, whatever the network expects.
 _MOST_STD = float(np.sqrt(PRIOR_VARIANCE))
 # A spread is looked for among so many from this part of one to so many times it: half a per cent from each other.

@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from tfmat.backends.layouts import Collective, Plan, collectives_of_step, make_plan
 from tfmat.config import BATCH, MeshShape
 from tfmat.errors import InputError
-from tfmat.report.run_files import MetricsLine
 from tfmat.report.tables import bytes_text, percent_text, seconds_text
 from tfmat.scaling.study import (
     EXCHANGING,
@@ -27,7 +25,6 @@ from tfmat.scaling.study import (
     Model,
     Point,
     Repetition,
-    TrainingLine,
     messages,
 )
 
@@ -953,47 +950,6 @@ class Cost:
         return cls(
             point, name, seconds, epochs, hours, energy, None if price is None else price * hours
         )
-
-
-class LineUse(Struct):
-    """The part `use` of a line of metrics.jsonl."""
-
-    first_call_seconds: float
-    bytes_sent_per_step: float = 0.0
-
-
-class MeteredLine(MetricsLine, kw_only=True):
-    """A line of a training that the main job's loop wrote."""
-
-    epoch: float
-    training_seconds: float
-    use: LineUse
-
-
-def training_lines(
-    records: Sequence[MeteredLine], untimed_steps: int, step_seconds: float
-) -> list[TrainingLine]:
-    """Losses against seconds without compiling: of the calls that compile, the work of their steps counts.
-
-    Args:
-      records: of metrics.jsonl.
-      untimed_steps: in the calls that compile; each counts as a step of the other calls does: the median over
-        records without compiling, else the mean of all timed steps.
-      step_seconds: that mean.
-    """
-    compiling = np.array([record.use.first_call_seconds for record in records])
-    seconds = np.array([record.training_seconds for record in records])
-    steps = np.diff([record.step for record in records], prepend=0)
-    later = (compiling == 0) & (steps > 0)
-    if later.any():
-        step_seconds = float(np.median(np.diff(seconds, prepend=0.0)[later] / steps[later]))
-    # Nearly always it is one call, in the first record.
-    work = untimed_steps * step_seconds * np.cumsum(compiling) / max(compiling.sum(), 1e-9)
-    counted = np.maximum(seconds - np.cumsum(compiling), 0.0) + work
-    return [
-        TrainingLine(round(float(each), 6), record.epoch, record.loss, record.val_loss)
-        for record, each in zip(records, counted, strict=True)
-    ]
 
 
 def target_of(summaries: Sequence[PointSummary], assumptions: Assumptions) -> float | None:

@@ -23,6 +23,7 @@ from tfmat.errors import InputError, TfmatError
 from tfmat.files import check_json, make_folder, parse_json, plain, read_json, write_json
 from tfmat.launch.processes import Processes, find_processes, prepare_mpi
 from tfmat.launch.watchdog import ByNote, Star, meet
+from tfmat.report.run_files import MetricsLine
 from tfmat.scaling.study import RankUse, TrainingLine
 
 # --------------------------------------------------------------------------------------------------
@@ -440,10 +441,49 @@ class _Profile(Struct):
     ranks: list[_RankProfile]
 
 
+class LineUse(Struct):
+    """The part `use` of a line of metrics.jsonl."""
+
+    first_call_seconds: float
+    bytes_sent_per_step: float = 0.0
+
+
+class MeteredLine(MetricsLine, kw_only=True):
+    """A line of a training that the main job's loop wrote."""
+
+    epoch: float
+    training_seconds: float
+    use: LineUse
+
+
+def training_lines(
+    records: Sequence[MeteredLine], untimed_steps: int, step_seconds: float
+) -> list[TrainingLine]:
+    """Losses against seconds without compiling: of the calls that compile, the work of their steps counts.
+
+    Args:
+      records: of metrics.jsonl.
+      untimed_steps: in the calls that compile; each counts as a step of the other calls does: the median over
+        records without compiling, else the mean of all timed steps.
+      step_seconds: that mean.
+    """
+    compiling = np.array([record.use.first_call_seconds for record in records])
+    seconds = np.array([record.training_seconds for record in records])
+    steps = np.diff([record.step for record in records], prepend=0)
+    later = (compiling == 0) & (steps > 0)
+    if later.any():
+        step_seconds = float(np.median(np.diff(seconds, prepend=0.0)[later] / steps[later]))
+    # Nearly always it is one call, in the first record.
+    work = untimed_steps * step_seconds * np.cumsum(compiling) / max(compiling.sum(), 1e-9)
+    counted = np.maximum(seconds - np.cumsum(compiling), 0.0) + work
+    return [
+        TrainingLine(round(float(each), 6), record.epoch, record.loss, record.val_loss)
+        for record, each in zip(records, counted, strict=True)
+    ]
+
+
 def _answers_of_run(run: pathlib.Path) -> list[TaskAnswer]:
     """The answers of all ranks, from profile.json and metrics.jsonl."""
-    from tfmat.scaling.model import MeteredLine, training_lines
-
     path, metrics = run / "profile.json", run / "metrics.jsonl"
     profile: _Profile = check_json(read_json(path), _Profile, path)
     lines = [parse_json(line) for line in metrics.read_text("utf-8").splitlines()]

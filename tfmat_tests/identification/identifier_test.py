@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
+from tfmat.identification.evaluate import CURVES_PER_CALL
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import CURVES_PER_CALL, read_sidecar
+from tfmat.identification.networks import read_sidecar
 
 
 @pytest.fixture

@@ -9,17 +9,15 @@ from scipy import stats
 
 from tfmat.errors import InputError
 from tfmat.scaling.model import (
-    LineUse,
-    MeteredLine,
     added_worker,
     expected_maximum,
     line_fits,
     median_with_interval,
     series,
     summarise,
-    training_lines,
 )
 from tfmat.scaling.study import AllReduce, Measurements, Model, Point, Repetition
+from tfmat.scaling.worker import LineUse, MeteredLine, training_lines
 
 BASE = Point("single", 1, 75, 75, "weak", "here", Model("m", 10, 40), 1000)
 TWO = Point("horovod", 2, 150, 75, "weak", "here", Model("m", 10, 40), 1000, collectives="mpi")

@@ -189,7 +189,7 @@ def test_interrupted_the_same_command_goes_on(bar, capsys, number):
 
 
 def test_where_nobody_sees_a_bar_lines_tell_rate_and_remaining_time(bar, capsys, monkeypatch):
-    monkeypatch.setattr("tfmat.cli.data._LINE_EVERY", 0.0)
+    monkeypatch.setattr("tfmat.console._LINE_EVERY", 0.0)
     status, _, err = generate(capsys, bar, "--num_runs=10", "--copies=1")
     assert status == 0
     lines = [line for line in err.splitlines() if " runs/s, " in line]
