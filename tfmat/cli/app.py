@@ -27,7 +27,7 @@ from tfmat.identification.answer import Effort, Identification, Value, identify,
 from tfmat.identification.api import options_by_kind
 from tfmat.identification.least_squares import EVIDENCE
 from tfmat.identification.networks import law_alone
-from tfmat.identification.ranking import KINDS, Kind, kind_of_files, rank
+from tfmat.identification.ranking import KINDS, Kind, kind_of_plain, rank
 from tfmat.identification.results import Ranked
 from tfmat.materials.cards import SOLVERS
 from tfmat.materials.registry import LAWS
@@ -97,6 +97,7 @@ class Work:
     Attributes:
       files: name -> file.
       kind: what was tested; laws: names of those that are fitted.
+      question: why the files do not say what was tested; nothing is fitted until the user says it.
       known: parameters that are known, name -> value in its unit.
       answers: name of a curve or of a material -> law -> answer.
       errors: (file, law) -> why there is no answer, in one line.
@@ -106,6 +107,7 @@ class Work:
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
         self.files: dict[str, File] = {}
         self.kind, self.laws = KINDS[0], list(KINDS[0].laws)
+        self.question = ""
         self.known: dict[str, float] = {}
         self.answers: dict[str, dict[str, Identification]] = {}
         self.errors: dict[tuple[str, str], str] = {}
@@ -147,17 +149,25 @@ class Work:
         """Takes a file away."""
         self.files.pop(name).path.unlink(missing_ok=True)
 
-    def found_kind(self) -> Kind:
-        """The kind of test that the files are, by their points and columns; the present one where they do not say."""
+    def find_kind(self) -> None:
+        """Chooses the kind of test that the files are, by their points and columns, or notes why they do not say it."""
         good = [str(file.path) for file in self.files.values() if not file.error]
+        self.question = ""
+        if not good:
+            return
         try:
-            found = kind_of_files(good, ReadingOptions(), CleaningOptions()) if good else self.kind
-        except InputError:
-            return self.kind
-        return next(kind for kind in KINDS if kind.title == found.title)
+            found = kind_of_plain(good, ReadingOptions(), CleaningOptions())
+        except InputError as error:
+            # What follows is the command's advice.
+            found_out = re.split(r"\. Say |; give each", str(error))[0]
+            self.question = f"{found_out}; choose what was tested in the menu above"
+            return
+        if found != self.kind:
+            self.choose(found)
 
     def choose(self, kind: Kind) -> None:
         """Says what was tested."""
+        self.question = ""
         self.kind, self.laws = kind, list(kind.laws)
         for file in self.files.values():
             file.test = self.test_of(file.path)
@@ -170,7 +180,7 @@ class Work:
     def jobs(self) -> list[tuple[str, str, Callable[[], list[Identification]]]]:
         """(file, law, what identifies it) for all that is to be done; the first law of every file comes first."""
         good = [file for file in self.files.values() if not file.error]
-        if not good:
+        if not good or self.question:
             return []
         if not self.kind.takes_one_file:
             together = functools.partial(self._together, good)
@@ -506,8 +516,8 @@ class Page:
         """Menus for the kind of test and the laws that are fitted."""
         titles = {kind.title: kind for kind in KINDS}
 
-        async def choose(kind: str) -> None:
-            if titles[kind] != self.work.kind:
+        async def choose(kind: str | None) -> None:
+            if kind and (titles[kind] != self.work.kind or self.work.question):
                 self.kind_is_said = True
                 self.work.choose(titles[kind])
                 self.show_kind()
@@ -522,6 +532,7 @@ class Page:
         self.kinds = self.ui.select(
             list(titles), value=KINDS[0].title, label="What was tested", on_change=lambda e: choose(e.value)
         ).classes("w-full")  # fmt: skip
+        self.question = self.ui.label().classes("text-red-700 text-sm break-words")
         self.laws = (
             self.ui.select(
                 {law: LAWS[law]().title for law in KINDS[0].laws},
@@ -549,7 +560,8 @@ class Page:
     def show_kind(self) -> None:
         """Sets the menus to what was tested."""
         kind = self.work.kind
-        self.kinds.value = kind.title
+        self.question.text = self.work.question
+        self.kinds.value = None if self.work.question else kind.title
         self.laws.set_options({law: LAWS[law]().title for law in kind.laws})
         self.laws.value = list(kind.laws)
 
@@ -836,10 +848,16 @@ class Page:
             await each.save(path)
             await run.io_bound(self.work.add, path)
         self.upload.reset()
+        await self.find_kind()
+
+    async def find_kind(self) -> None:
+        """Other files may be another kind of test; then all is fitted."""
+        from nicegui import run
+
         if not self.kind_is_said:
-            found = await run.io_bound(self.work.found_kind)
-            if found is not None and found != self.work.kind:
-                self.work.choose(found)
+            before = self.work.kind, self.work.question
+            await run.io_bound(self.work.find_kind)
+            if (self.work.kind, self.work.question) != before:
                 self.show_kind()
         self.file_list.refresh()
         await self.fit()
@@ -854,8 +872,7 @@ class Page:
     async def remove(self, name: str) -> None:
         """A file is taken away."""
         self.work.remove(name)
-        self.file_list.refresh()
-        await self.fit()
+        await self.find_kind()
 
     def look_at(self, event: Any) -> None:
         """Another curve is shown."""

@@ -139,10 +139,19 @@ def kind_of_files(
     """
     frames: list[str | Frame] = [each for each in given if isinstance(each, Frame)]
     tests, plain = named_tests([each for each in given if isinstance(each, str)])
-    if tests:
-        return kind_of_tests(tests)
+    return (
+        kind_of_tests(tests)
+        if tests
+        else kind_of_plain([*frames, *find_files(plain)], reading, cleaning)
+    )
+
+
+def kind_of_plain(
+    files: Sequence[str | Frame], reading: ReadingOptions, cleaning: CleaningOptions
+) -> Kind:
+    """The kind of test of files of which nothing is said; raises and passes over as `kind_of_files` does."""
     kinds: dict[Kind, str] = {}
-    for file in [*frames, *find_files(plain)]:
+    for file in files:
         try:
             raws = read_curves(
                 file, reading, wanted_measures(law_alone("voce").target), of_test=True

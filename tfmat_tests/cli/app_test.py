@@ -101,10 +101,9 @@ def test_files_of_several_tests_are_one_material(work):
         # The first has the name that a table of tests has elsewhere.
         name = "tests.csv" if test == "uniaxial" else f"lab 3 {test}.csv"
         add(work, name, "strain [-],stress [MPa]\n" + "".join(rows))
-    assert (
-        work.found_kind() == work.kind
-    )  # the name of the first promises a table, so that nothing is found
-    work.choose(next(kind for kind in KINDS if kind.title == "rubber"))
+    # The name of the first promises a table of tests.
+    work.find_kind()
+    assert (work.kind.title, work.question) == ("rubber", "")
     assert [file.test for file in work.files.values()] == list(powers)
     work.laws = ["neo_hooke"]
     fit(work)
@@ -134,6 +133,22 @@ def test_each_file_of_one_material_is_read_by_its_own_menus(work):
     assert modulus.value == pytest.approx(0.4, rel=0.001)
     assert "in MPa (as given)" in work.files["uniaxial.csv"].read
     assert "in ksi (as given)" in work.files["planar.csv"].read
+
+
+def test_files_that_do_not_say_what_was_tested_are_asked_for_it(work):
+    """A relaxation may be a polymer's or a metal's, and files of two kinds are not one material's."""
+    time = np.concatenate([np.linspace(0, 1, 10), np.geomspace(1.5, 1000, 60)])
+    stress = 100 * np.minimum(time, 1) * np.exp(-np.maximum(time - 1, 0) / 500)
+    rows = zip(time, np.minimum(time, 1) / 100, stress, strict=True)
+    text = "".join(f"{t:.4f},{e:.6f},{s:.4f}\n" for t, e, s in rows)
+    add(work, "relax.csv", f"time [s],strain [-],stress [MPa]\n{text}")
+    work.find_kind()
+    assert work.question.startswith(
+        "relax holds its strain while the stress falls: a relaxation test; choose what"
+    )
+    assert work.jobs() == []
+    work.choose(next(kind for kind in KINDS if kind.title == "relaxation of a polymer"))
+    assert (work.question, len(work.jobs())) == ("", 1)
 
 
 def test_what_was_read_of_a_file_is_told(work):
@@ -438,6 +453,33 @@ def test_what_is_wrong_with_tests_of_one_material_is_told(page):
         page.get_by_label("What was tested").click()
         page.get_by_role("option", name="rubber").click()
     page.get_by_text("uniaxial.csv: column 'torque' is of a torsion or bending test").wait_for()
+
+
+def test_page_asks_what_was_tested_where_files_do_not_say_it(page):
+    """And fits what the user says, also the kind that the menu had before."""
+    cyclic = "".join(
+        f"{np.sin(x) / 100:.6f},{300 * np.sin(x + 0.5):.3f}\n" for x in np.arange(0, 30, 0.1)
+    )
+    only(page, "Voce 1948")
+    page.set_input_files(
+        "input[type=file]",
+        [
+            {"name": name, "mimeType": "text/csv", "buffer": text.encode()}
+            for name, text in (
+                ("a.csv", VOCE.read_text()),
+                ("b.csv", "strain [-],stress [MPa]\n" + cyclic),
+            )
+        ],
+    )
+    page.get_by_text(
+        "a is tension of a metal, b is cyclic test of a metal; choose what was tested"
+    ).wait_for()
+    page.get_by_text("There is no answer yet").wait_for()
+    with fitting(page):
+        page.get_by_label("What was tested").click()
+        page.get_by_role("option", name="tension of a metal", exact=True).click()
+    assert value_of(page, "sigma0").startswith("30")
+    assert page.get_by_text("choose what was tested").count() == 0
 
 
 def test_a_file_that_is_no_table_is_refused_by_name(page):
