@@ -1268,6 +1268,8 @@ _MANY_POINTS = 100
 _OF_REMOVED = 0.5
 # _TO_STEEPEST: standard deviations from the fitted modulus to the steepest slope of a curve with a toe in it.
 _TO_STEEPEST = 1.5
+# _STEEPER: standard errors by which the steepest of many early parts exceeds a fit where no toe was seen.
+_STEEPER = 3.0
 # _ALONE: share of what all points tell of a modulus; a point that tells more is the only one.
 _ALONE = 0.9
 
@@ -1410,21 +1412,21 @@ def compliance_of(record: MeasuredRecord, fitted_mpa: float | None = None) -> fl
     """Standard deviation of the share of elastic strain that is off: more than usual where a curve begins with a toe.
 
     Slack and seating that go on where the elastic part was measured make it less steep than the material is. A fit to
-    a toe that was left in the strain is less steep than the curve's steepest part, which the material is at least.
+    a toe that was left in the strain is less steep than the curve's steepest part, which the material is at least. So
+    it is with a toe too short to be seen, where the steepest part differs by more than chance.
 
     Args:
       fitted_mpa: the modulus that fits best, where the law has one.
     """
     curve = record.curve
-    if curve is None or not curve.toe:
-        return COMPLIANCE
-    line = elastic_part(curve.strain, curve.stress_mpa)
-    if line is None:
+    line = None if curve is None else elastic_part(curve.strain, curve.stress_mpa)
+    if curve is None or line is None:
         return COMPLIANCE
     share = curve.toe / (curve.toe + line.end_stress / line.slope)
+    least = line.slope - (0.0 if curve.toe else _STEEPER * line.slope_error)
     if curve.toe_removed:
         share *= _OF_REMOVED
-    elif fitted_mpa is not None and line.slope > fitted_mpa:
+    elif fitted_mpa is not None and least > fitted_mpa:
         share = max(share, float(np.log(line.slope / fitted_mpa)) / _TO_STEEPEST)
     return float(np.hypot(COMPLIANCE, share))
 

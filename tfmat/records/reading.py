@@ -160,10 +160,12 @@ TIME_UNITS: dict[str, float] = {
     "d": 86400.0,
 }
 _SPELLINGS = {
-    **dict.fromkeys(("sec", "secs", "second", "seconds", "sekunden", "secondes"), "s"),
+    **dict.fromkeys(
+        ("sec", "secs", "second", "seconds", "sekunden", "secondes", "с", "сек", "秒", "초"), "s"
+    ),
     **dict.fromkeys(("msec", "milliseconds"), "ms"),
     **dict.fromkeys(("µs", "μs", "usec", "microseconds"), "us"),
-    **dict.fromkeys(("mins", "minute", "minutes", "minuten"), "min"),
+    **dict.fromkeys(("mins", "minute", "minutes", "minuten", "мин"), "min"),
     **dict.fromkeys(("hr", "hrs", "hour", "hours", "std", "stunden", "heures"), "h"),
     **dict.fromkeys(("day", "days", "tage", "jours"), "d"),
 }
@@ -1310,14 +1312,14 @@ _AREA_NOTE = (
     rf"{_WHOSE}(gau?ge )?(area( of (the )?(cross.?section|specimen))?|cross.?section(al)?( area)?"
     rf"|(aire( de la section)?|section|sezione|(área|area)( de la sección)?|sección|seção){_ORIGINAL}"
     rf"|{_COMPOUND}(querschnitt(sfläche)?|fläche)|断面積|(试样|横)?截?面积|kesit( alanı)?"
-    r"|(pole )?przekr(ój|oju)|doorsnede|(plocha )?průřezu?|площадь( сечения)?|tvärsnitt(sarea)?"
+    r"|(pole )?przekr(ój|oju)|doorsnede|oppervlakte?|(plocha )?průřezu?|площадь( сечения)?|tvärsnitt(sarea)?"
     rf"|[as]( ?0)?)( [as] ?0)?( (initial|original))?"
 )
 _LENGTH_NOTE = (
     rf"{_WHOSE}(gau?ge.?length|{_COMPOUND}messl(ä|ae)nge|tratto utile|base de mesure"
     r"|długość pomiarowa|meetlengte|měřená délka|počáteční délka|расч[её]тная длина|mätlängd"
     r"|longueur (de (base|jauge|référence)|entre repères)|longitud (de (base|referencia)|entre marcas)"
-    r"|标距|標点(間)?距離|ölçü (boyu|uzunluğu)|l ?0)( l ?0)?( (initial|original|specimen))?"
+    r"|标距|標点(間)?距離|ölçü (boyu|uzunluğu)|l ?[0o])( l ?[0o])?( (initial|original|specimen))?"
     # A specimen's length is its gauge length only by the symbol behind it.
     rf"|({_COMPOUND}länge|(longueur|lunghezza|longitud|comprimento|length){_ORIGINAL}) l ?0"
 )
@@ -1331,11 +1333,11 @@ _DIAMETER_NOTE = (
 )
 _WIDTH_NOTE = (
     rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|szerokość|breedte|šířka|genişlik|ширина"
-    r"|宽度|[bw]( ?0)?)( [bw] ?0?)?"
+    r"|largura|宽度|幅|[bw]( ?0)?)( [bw] ?0?)?"
 )
 _THICKNESS_NOTE = (
     rf"{_WHOSE}(gau?ge )?(thickness|{_COMPOUND}dicke|épaisseur|espesor|spessore|grubość|dikte|tloušťka|kalınlık"
-    r"|толщина|厚度|[at] ?0|[th])( [at] ?0?)?"
+    r"|espessura|толщина|厚度|厚さ|板厚|[at] ?0|[th])( [at] ?0?)?"
 )
 # _SECTION_NOTE: names of a cross-section that is given as a product, `10 x 3 mm`; _BODY_NOTE: of a whole specimen,
 # whose two numbers may be its diameter and height under compression.

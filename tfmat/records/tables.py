@@ -1255,12 +1255,18 @@ def _first_data_row(rows: list[Row]) -> int | None:
 
 def _are_notes(rows: list[Row]) -> bool:
     """Whether rows that a word begins stand above names of columns and rows of numbers: `Area (mm²),80,60`."""
-    rest = list(itertools.dropwhile(lambda row: _is_result(row[1]), rows))
+    # LabVIEW closes its notes by a line of stars.
+    rest = list(itertools.dropwhile(lambda row: _is_result(row[1]) or _is_rule(row[1]), rows))
     while rest and _named_columns(rest[0][1]) >= 2 and not _is_data(rest[0][1]):
         rest = rest[1:]
         if rest and _is_data(rest[0][1]):
             return looks_like_a_number(rest[0][1][0])
     return False
+
+
+def _is_rule(cells: list[Cell]) -> bool:
+    """Whether a row is a line between parts of a file, such as `***End_of_Header***`."""
+    return isinstance(cells[0], str) and cells[0].startswith("***") and not any(cells[1:])
 
 
 def _is_data(cells: list[Cell]) -> bool:
@@ -1306,6 +1312,11 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
             )
         return [], units, 0
     number, cells = above[-1 - used]
+    higher = above[-2 - used : -1 - used]
+    are_numbered = all(_NUMBERED.fullmatch(str(cell).strip()) for cell in cells if cell != "")
+    if higher and are_numbered and _named_columns(higher[0][1]) >= _named_columns(cells):
+        used += 1
+        number, cells = higher[0]
     names = [shorten(" ".join(str(cell).split()), LONGEST_HEADER) for cell in cells]
     # pandas numbers names that are there twice, behind their unit.
     names = [re.sub(r"(?<=[\])])\.(?=\d+$)", " ", name) for name in names]
@@ -1345,7 +1356,9 @@ def _is_unit_row(cells: list[Cell]) -> bool:
 
 
 # _OTHER_UNITS: units of columns that are not read, and what stands for none.
-_OTHER_UNITS = word_set("s sec ms min h °c c k °f hz v mv n/a # 1/s")
+_OTHER_UNITS = word_set("s sec с сек 秒 초 ms min мин h °c c k °f hz v mv n/a # 1/s")
+# _NUMBERED: names that a logger gives by itself, below those of its user.
+_NUMBERED = re.compile(r"(channel|chan|ch|kanal|canale?|voie|column|col|spalte)[ _.]?\d{1,3}", re.I)
 
 
 def _is_other_unit(cell: str) -> bool:

@@ -355,6 +355,22 @@ def test_a_toe_widens_the_modulus(stress_scale):
     assert found["toe"][1][0] > 3.0 * found["plain"][1][0]
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("slack", [2e-4, 3e-4])
+def test_a_toe_too_short_to_be_seen_lets_the_modulus_be_the_steepest_slope(slack, seed):
+    law = find_law("voce")
+    truth = np.array([110e3, 660.0, 500.0, 12.0])
+    strain = np.concatenate([np.linspace(0.0, 0.012, 50), np.linspace(0.013, 0.1, 150)])
+    stress = law.stress(strain[None], truth[None])[0]
+    strain = strain + slack * (1.0 - np.exp(-stress / (0.1 * stress.max())))
+    stress = stress + np.random.default_rng(seed).normal(0.0, 1.0, len(stress))
+    raw = RawCurve("short", strain, stress, strain_measure="true", stress_measure="true")
+    curve = clean(raw, law_alone("voce").target)
+    low, high = fit_record(law, MeasuredRecord.of(curve)).best.interval[0]
+    assert curve.toe == 0.0
+    assert low <= truth[0] <= high < 1.15 * truth[0]
+
+
 @pytest.mark.parametrize(
     ("truth", "slack", "removed"),
     [((170e3, 220.0, 350.0, 16.0), 6e-4, True), ((200e3, 300.0, 250.0, 12.0), 1e-3, False)],

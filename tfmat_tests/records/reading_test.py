@@ -228,6 +228,9 @@ def load_under(tmp_path, head: list[str], **options):
         ["Specimen: round bar, d0 = 6.18038723 mm", "L0 = 20 mm"],
         ["Area 30 mm²", "Gauge length 20 mm"],
         ["A: 30 mm²", "L0: 20 mm"],
+        ["Largura;10,0;mm", "Espessura;3,0;mm", "Lo;20,0;mm"],
+        ["Oppervlakte;30;mm²", "Meetlengte;20;mm"],
+        ["幅;10.0;mm", "厚さ;3.0;mm", "標点距離;20.0;mm"],
     ],
 )
 def test_sizes_in_the_head_are_taken_in_a_laboratory_s_words(tmp_path, head):
@@ -255,6 +258,45 @@ def test_a_size_in_a_column_s_name_or_the_same_in_all_rows_counts(tmp_path, head
         changed = [*rows[:-1], rows[-1][:-1] + "9"]
         with pytest.raises(InputError, match="--area"):
             read_one(write(tmp_path, "\n".join([header, *changed])))
+
+
+LABVIEW = """LabVIEW Measurement\t
+Separator\tTab
+***End_of_Header***\t
+\t
+Channels\t2\t\t
+Samples\t20\t20\t
+Date\t2024/03/12\t2024/03/12\t
+X_Dimension\tTime\tTime\t
+X0\t0.0\t0.0\t
+Delta_X\t0.1\t0.1\t
+***End_of_Header***\t\t\t
+X_Value\tStress (MPa)\tStrain (-)\tComment
+"""
+
+
+def test_a_file_of_labview_is_read_below_its_second_header(tmp_path):
+    rows = [f"{i / 10}\t{s}\t{e}\t" for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))]
+    curve = read_one(write(tmp_path, LABVIEW + "\n".join(rows), "test.lvm"))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        [["Time", "Force", "Strain"], ["Channel 1", "Channel 2", "Channel 3"], ["s", "kN", "%"]],
+        [["Время", "Нагрузка", "Деформация"], ["с", "кН", "%"]],
+    ],
+)
+def test_numbered_channels_below_the_names_and_russian_units_are_read(tmp_path, head):
+    times = 0.1 * np.arange(len(STRAIN))
+    rows = zip(times.tolist(), (0.03 * STRESS).tolist(), (100 * STRAIN).tolist(), strict=True)
+    path = write_workbook(tmp_path / "a.xlsx", {"Data": [["Area", 30, "mm2"], [], *head, *rows]})
+    (curve,) = read_curves(path, of_test=True, needs_time=True)
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    np.testing.assert_allclose(curve.time, times)
 
 
 def test_sizes_of_a_workbook_s_sheet_of_parameters_count(tmp_path):
