@@ -415,10 +415,12 @@ _SIZES = {"area": "area [mm²]", "gauge_length": "gauge length [mm]"}
 _ELSEWHERE = {"fix": "known values", "law": "Laws", "pool": "Compare and pool", "json": "JSON"}
 
 
-def in_menu_words(text: str) -> str:
-    """A warning or an error with the words of the page's menus in the place of the command's flags."""
+def in_menu_words(text: str, kind: Kind = KINDS[0]) -> str:
+    """A warning or an error with the words of the page's menus, where `kind` was tested, in the place of flags."""
 
     def word(flag: re.Match[str]) -> str:
+        if flag["name"] == "law" and flag["value"] in LAWS:
+            return _law_in_menus(flag["value"], kind)
         menu = (_NAMES | _SIZES | _ELSEWHERE).get(flag["name"])
         if menu is None:
             return f"the command's {flag[0]}"
@@ -427,6 +429,14 @@ def in_menu_words(text: str) -> str:
         return f"“{menu}{value}”"
 
     return re.sub(r"--(?P<name>[a-z_]+)(?:=(?P<value>[^\s,;)]+))?", word, text)
+
+
+def _law_in_menus(law: str, kind: Kind) -> str:
+    """Where the menus have a law, which may be one for another kind of test."""
+    others = (each for each in KINDS if law in each.laws)
+    of = kind if law in kind.laws else next(others, kind)
+    where = "" if of == kind else f"{of.title}” and “"
+    return f"“{where}{LAWS[law]().title}”"
 
 
 def menus_for(kind: Kind, file: File) -> list[str]:
@@ -578,7 +588,9 @@ class Page:
                     (text for (of, _), text in self.work.errors.items() if of == name), ""
                 )
                 if wrong:
-                    self.ui.label(in_menu_words(wrong)).classes("text-red-700 text-sm break-words")
+                    self.ui.label(in_menu_words(wrong, self.work.kind)).classes(
+                        "text-red-700 text-sm break-words"
+                    )
                 elif file.read:
                     self.ui.label(f"read: {file.read}").classes(
                         "text-xs text-slate-600 break-words"
@@ -686,7 +698,9 @@ class Page:
         # What is wrong with all files together, such as a law without its test, stands below no file.
         together = [text for (of, _), text in self.work.errors.items() if of == ALL_FILES]
         for text in dict.fromkeys(together):
-            ui.label(in_menu_words(text)).classes("text-red-700 text-sm break-words")
+            ui.label(in_menu_words(text, self.work.kind)).classes(
+                "text-red-700 text-sm break-words"
+            )
         if not answers:
             if self.work.files and not self.progress:
                 ui.label("There is no answer yet; the red lines say why.").classes("text-slate-600")
@@ -790,7 +804,8 @@ class Page:
         self._table(titles, [_row_of(name, value) for name, value in answer.parameters.items()])
         self.ui.label(quality_of(answer.entry())).classes("text-xs text-slate-600")
         for each in answer.warnings:
-            text = in_menu_words("; ".join(filter(None, (each.text, each.advice))))
+            said = "; ".join(filter(None, (each.text, each.advice)))
+            text = in_menu_words(said, self.work.kind)
             self.ui.label(f"⚠ {text}").classes("text-amber-800 text-sm break-words")
 
     def _table(self, titles: Mapping[str, str], rows: list[dict[str, Any]]) -> Any:

@@ -239,7 +239,8 @@ def test_a_defect_at_one_file_is_told_beside_it(capsys):
             "say “unit of the stress or load: kip” or give it (“known values”)",
         ),
         ("--area=MM2; --window=,0.02", "“area [mm²]”; the command's --window=,0.02"),
-        ("identify with --law=ludwik", "identify with “Laws: ludwik”"),
+        ("identify with --law=ludwik", "identify with “Ludwik 1909”"),
+        ("choose --law=hahn_tsai", "choose “shear of a ply” and “Hahn–Tsai 1973”"),
     ],
 )
 def test_flags_in_warnings_become_the_words_of_the_menus(said, shown):
