@@ -70,7 +70,7 @@ class File:
       error: why it cannot be read, or nothing.
       read: columns and units as they were read, in words.
       options: how it is read where the user says so, name -> value of `tfmat.identify`.
-      test, rate, temperature: of a file that is one of several tests.
+      test, rate, temperature: of a file that is one of several tests; no test where the user has to say it.
       is_open: whether its menus are shown.
     """
 
@@ -173,14 +173,14 @@ class Work:
             file.test = self.test_of(file.path)
 
     def test_of(self, path: pathlib.Path) -> str:
-        """The test that a file's name says, or the first of the kind."""
+        """The test that a file's name says, or the only one of the kind; nothing where neither tells it."""
         word, tests = path.stem.lower().replace("-", "_"), self.kind.tests
-        return next((test for test in tests if test in word), tests[0])
+        return next((test for test in tests if test in word), tests[0] if len(tests) == 1 else "")
 
     def jobs(self) -> list[tuple[str, str, Callable[[], list[Identification]]]]:
         """(file, law, what identifies it) for all that is to be done; the first law of every file comes first."""
         good = [file for file in self.files.values() if not file.error]
-        if not good or self.question:
+        if not good or self.question or not all(file.test for file in good):
             return []
         if not self.kind.takes_one_file:
             together = functools.partial(self._together, good)
@@ -602,9 +602,13 @@ class Page:
 
     def _test_of(self, file: File) -> None:
         """The kind of a file's test, where all files are one material."""
-        self.ui.select(list(self.work.kind.tests), value=file.test, label="test").classes(
-            "w-full"
-        ).bind_value_to(file, "test").on_value_change(self.fit)
+        tests = list(self.work.kind.tests)
+        if not file.test:
+            self.ui.label("say which test it is; its name does not").classes("text-red-700 text-sm")
+        if len(tests) > 1:
+            self.ui.select(tests, value=file.test or None, label="test").classes(
+                "w-full"
+            ).bind_value_to(file, "test").on_value_change(self.fit)
         if any(test.startswith(("rate", "tension_at")) for test in self.work.kind.tests):
             for name, unit in (("rate", "1/s"), ("temperature", "°C")):
                 self.ui.number(f"{name} [{unit}]", value=getattr(file, name)).classes(

@@ -48,7 +48,7 @@ class Kind(NamedTuple):
     @property
     def takes_one_file(self) -> bool:
         """Whether each file is a specimen of its own; else all files are tests of one material."""
-        return len(self.tests) == 1
+        return all(len(LAWS[law].tests) == 1 for law in self.laws)
 
 
 TENSION = Kind(

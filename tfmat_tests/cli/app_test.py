@@ -104,6 +104,9 @@ def test_files_of_several_tests_are_one_material(work):
     # The name of the first promises a table of tests.
     work.find_kind()
     assert (work.kind.title, work.question) == ("rubber", "")
+    # Its name does not say which test it is, and nobody guesses.
+    assert (work.files["tests.csv"].test, work.jobs()) == ("", [])
+    work.files["tests.csv"].test = "uniaxial"
     assert [file.test for file in work.files.values()] == list(powers)
     work.laws = ["neo_hooke"]
     fit(work)
@@ -133,6 +136,24 @@ def test_each_file_of_one_material_is_read_by_its_own_menus(work):
     assert modulus.value == pytest.approx(0.4, rel=0.001)
     assert "in MPa (as given)" in work.files["uniaxial.csv"].read
     assert "in ksi (as given)" in work.files["planar.csv"].read
+
+
+def test_tests_at_several_rates_are_one_material(work):
+    """Two tests that harden, at rates a factor of 10,000 apart."""
+    strain = np.linspace(0, 0.1, 80)
+    for rate in (0.01, 100.0):
+        yield_stress = 400 * (1 + 0.02 * np.log(rate)) + 1500 * strain
+        stress = np.minimum(200000 * strain, yield_stress)
+        rows = (f"{e:.6f},{s:.4f}\n" for e, s in zip(strain, stress, strict=True))
+        add(work, f"test {rate:g}.csv", "true strain [-],true stress [MPa]\n" + "".join(rows))
+    work.choose(next(kind for kind in KINDS if "rates" in kind.title))
+    for rate, file in zip((0.01, 100.0), work.files.values(), strict=True):
+        file.rate, file.temperature = rate, 20.0
+    fit(work)
+    assert work.errors == {}
+    ((name, found),) = work.answers.items()
+    assert name == "material"
+    assert [test.rate for test in found["johnson_cook"].curve.tests] == [0.01, 100.0]
 
 
 def test_files_that_do_not_say_what_was_tested_are_asked_for_it(work):
