@@ -32,7 +32,7 @@ from benchmarks import cold, job, proofs, step, workers
 from benchmarks.rounds import quantities_table
 from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
-from tfmat.files import write_json
+from tfmat.files import plain, write_json
 
 _PARTS = ("step", "job", "identify", "cold", "proofs", "horovod", "tf_distribute")
 
@@ -123,7 +123,7 @@ def _machine() -> dict[str, Any]:
     """The machine and the versions."""
     from tfmat.launch.machine import describe_session
 
-    session = describe_session()
+    session = plain(describe_session())
     installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
     others = {name: installed[name] for name in ("torch", "jax", "jaxlib") if name in installed}
     return {

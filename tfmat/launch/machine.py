@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psutil
+from msgspec import Struct
 
 import tfmat
 from tfmat.errors import InputError
@@ -349,10 +350,46 @@ _PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "ml_collections", "horovod
 _PATIENCE = 10.0  # seconds for git, whose checkout may lie on a slow disk
 
 
+class Git(Struct, frozen=True):
+    """The revision of the program's checkout, and whether files of the checkout differ from it."""
+
+    revision: str | None = None
+    changed: bool | None = False
+
+
+class Machine(Struct, frozen=True):
+    """The machine of a session; `gpus` are the models of NVIDIA's that the driver shows."""
+
+    name: str = "–"
+    system: str = "–"
+    processor: str = "–"
+    usable_processors: int | str = "–"
+    memory_gib: int | float | str = "–"
+    gpus: list[str] | None = None
+
+
+class Session(Struct, kw_only=True, frozen=True):
+    """One start of a run, or of a study: the software and hardware of its process.
+
+    Attributes:
+      started: UTC, ISO 8601.
+      versions: of Python and of packages whose versions can change a run's numbers.
+      git: None outside of a checkout.
+      onednn: whether TensorFlow's convolutions use it; None in files of older versions.
+    """
+
+    started: str = "–"
+    command: str = "–"
+    versions: dict[str, Any] | None = None
+    git: Git | None = None
+    machine: Machine = Machine()
+    onednn: bool | None = None
+
+
 def record_session(workdir: str | os.PathLike) -> None:
     """Adds what this process is to `provenance.json` of a run's folder: one entry each time that the run goes on.
 
-    The file holds `format` and `sessions`, a list of what `describe_session` returns, the oldest first. A damaged file
+    The file holds `format` and `sessions`, a list of every `Session`, the oldest first. A damaged file
     is begun anew: it is there to be read by people, and no run fails for it.
     """
     path = pathlib.Path(workdir) / FILE
@@ -365,21 +402,16 @@ def record_session(workdir: str | os.PathLike) -> None:
     write_json(path, {"format": 1, "sessions": [*sessions, describe_session()]})
 
 
-def describe_session() -> dict[str, Any]:
-    """The software and hardware of this process, as JSON.
-
-    `started` (UTC, ISO 8601), `command`, `versions` (name -> version), `git` (None outside of a checkout, else
-    `revision` and `changed`: whether files of the checkout differ from it), `machine` (`name`, `system`, `processor`,
-    `usable_processors`, `memory_gib`, `gpus`), `onednn` (whether TensorFlow's convolutions use it).
-    """
-    return {
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": _command(),
-        "versions": _versions(),
-        "git": git_state(pathlib.Path(tfmat.__file__).resolve().parents[1]),
-        "machine": _machine(),
-        "onednn": uses_onednn(),
-    }
+def describe_session() -> Session:
+    """This process."""
+    return Session(
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        command=_command(),
+        versions=_versions(),
+        git=git_state(pathlib.Path(tfmat.__file__).resolve().parents[1]),
+        machine=_machine(),
+        onednn=uses_onednn(),
+    )
 
 
 def recorded_onednn(workdir: str | os.PathLike) -> bool | None:
@@ -397,8 +429,8 @@ def recorded_onednn(workdir: str | os.PathLike) -> bool | None:
     return uses_onednn({}) if found is None else bool(found)
 
 
-def git_state(folder: pathlib.Path) -> dict[str, Any] | None:
-    """`revision` and `changed` of the checkout whose top is this folder; None where it is none."""
+def git_state(folder: pathlib.Path) -> Git | None:
+    """The checkout whose top is this folder; None where it is none."""
     # Not a checkout further up: an installed tfmat may lie inside of somebody else's.
     if not (folder / ".git").exists():
         return None
@@ -406,7 +438,7 @@ def git_state(folder: pathlib.Path) -> dict[str, Any] | None:
     if revision is None:
         return None
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return {"revision": revision, "changed": None if changes is None else bool(changes)}
+    return Git(revision, None if changes is None else bool(changes))
 
 
 def _git(folder: pathlib.Path, *arguments: str) -> str | None:
@@ -439,19 +471,18 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _machine() -> dict[str, Any]:
+def _machine() -> Machine:
     gpus = sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    return {
-        "name": platform.node(),
-        "system": platform.platform(),
-        "processor": _field("/proc/cpuinfo", "model name")
+    return Machine(
+        name=platform.node(),
+        system=platform.platform(),
+        processor=_field("/proc/cpuinfo", "model name")
         or platform.processor()
         or platform.machine(),
-        "usable_processors": len(os.sched_getaffinity(0)),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        # Models of the NVIDIA GPUs that the driver shows.
-        "gpus": [found for path in gpus if (found := _field(path, "Model"))],
-    }
+        usable_processors=len(os.sched_getaffinity(0)),
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        gpus=[found for path in gpus if (found := _field(path, "Model"))],
+    )
 
 
 def _field(path: str | os.PathLike, name: str) -> str:

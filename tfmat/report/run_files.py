@@ -37,6 +37,7 @@ from tfmat.identification.results import (
     ReferenceScores,
     TestsPicture,
 )
+from tfmat.launch.machine import Session
 from tfmat.records.laboratory import OBSERVATION
 
 if TYPE_CHECKING:
@@ -202,35 +203,6 @@ class Description(Struct, kw_only=True):
 
     parameters: list[SavedParameter] = []
     curves: Curves | None = None
-
-
-class Git(Struct, frozen=True):
-    """The program's revision."""
-
-    revision: str | None = None
-    changed: bool = False
-
-
-class Machine(Struct, frozen=True):
-    """The machine of a session."""
-
-    name: str = "–"
-    system: str = "–"
-    processor: str = "–"
-    usable_processors: int | str = "–"
-    memory_gib: int | float | str = "–"
-    gpus: list[str] | None = None
-
-
-class Session(Struct, kw_only=True, frozen=True):
-    """One start of a run, or of a study, as `tfmat.launch.machine.describe_session` tells it."""
-
-    started: str = "–"
-    command: str = "–"
-    versions: dict[str, Any] | None = None
-    git: Git | None = None
-    machine: Machine = Machine()
-    onednn: bool | None = None
 
 
 class Provenance(Struct):

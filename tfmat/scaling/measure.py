@@ -35,6 +35,7 @@ from tfmat.files import (
     write_json,
     write_text,
 )
+from tfmat.launch.machine import Session as Start
 from tfmat.launch.machine import describe_session
 from tfmat.launch.mpirun import (
     AS_ROOT,
@@ -46,7 +47,6 @@ from tfmat.launch.mpirun import (
 )
 from tfmat.launch.processes import Processes
 from tfmat.launch.slurm import ENDED, Site, SlurmJob, cancel, job_script, job_states, submit
-from tfmat.report.run_files import Session as Start
 from tfmat.scaling.study import (
     COLLECTIVES,
     EXCHANGING,
@@ -1027,7 +1027,7 @@ def scale(
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
     folder = pathlib.Path(workdir)
-    session: Start = check_json(describe_session(), Start, "describe_session")
+    session = describe_session()
     if slurm:
         template, site = slurm
         machine = slurm_machine(site, matrix, template)

@@ -35,8 +35,8 @@ from tfmat.files import (
     write_json,
     write_text,
 )
+from tfmat.launch.machine import Session as Start
 from tfmat.launch.processes import Processes
-from tfmat.report.run_files import Session as Start
 
 # --------------------------------------------------------------------------------------------------
 # Ways in which a variant's workers exchange gradients: keys of the config in a text, and the bytes of their messages.

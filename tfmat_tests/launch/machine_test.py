@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 import tfmat
-from tfmat.files import read_json, write_json
+from tfmat.files import plain, read_json, write_json
 from tfmat.launch import machine
 from tfmat.launch.machine import (
     HOROVOD_PROBE,
+    Git,
     describe_session,
     git_state,
     record_session,
@@ -184,7 +185,7 @@ def git(folder: pathlib.Path, *arguments: str) -> str:
 
 def test_a_session_says_program_machine_command_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/x/tfmat/__main__.py", "train", "--workdir=my runs/a"])
-    session = json.loads(json.dumps(describe_session(), allow_nan=False))
+    session = plain(describe_session())
     assert session["versions"]["Python"] == platform.python_version()
     assert session["versions"]["numpy"] == np.__version__
     assert {"tfmat", "tensorflow", "keras"} <= set(session["versions"])
@@ -207,9 +208,10 @@ def test_the_revision_is_that_of_the_checkout_and_changes_are_seen(
     git(tmp_path, "add", "a")
     git(tmp_path, "commit", "-q", "-m", "one")
     state = git_state(tmp_path)
-    assert state == {"revision": git(tmp_path, "rev-parse", "HEAD"), "changed": False}
+    assert state is not None
+    assert state == Git(git(tmp_path, "rev-parse", "HEAD"), changed=False)
     (tmp_path / "a").write_text("2")
-    assert git_state(tmp_path) == {**state, "changed": True}
+    assert git_state(tmp_path) == Git(state.revision, changed=True)
     # A folder inside of a checkout is not the checkout.
     (tmp_path / "inside").mkdir()
     assert git_state(tmp_path / "inside") is None

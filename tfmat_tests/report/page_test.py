@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from tfmat.launch.machine import Machine, Session
 from tfmat.report.figures import Picture
 from tfmat.report.pages import Finding, templates
-from tfmat.report.run_files import Machine, Session
 from tfmat_tests.report.html_check import checked
 
 pytestmark = pytest.mark.pictures

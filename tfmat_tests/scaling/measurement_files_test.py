@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.report.run_files import Session as Start
+from tfmat.launch.machine import Session as Start
 from tfmat.scaling.study import (
     FILE,
     LeftOut,

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 from tfmat.cli.main import main
-from tfmat.report.run_files import Machine
-from tfmat.report.run_files import Session as Start
+from tfmat.launch.machine import Machine
+from tfmat.launch.machine import Session as Start
 from tfmat.scaling.model import Analysis
 from tfmat.scaling.report import judge, scaling_page, write_scaling_report
 from tfmat.scaling.study import FILE, Assumptions, LeftOut, Measurements, write_measurements

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from tfmat.backends.layouts import Weight
-from tfmat.report.run_files import Machine
-from tfmat.report.run_files import Session as Start
+from tfmat.launch.machine import Machine
+from tfmat.launch.machine import Session as Start
 from tfmat.scaling.study import (
     AllReduce,
     Measurements,
