@@ -1,19 +1,18 @@
 """A cold `tfmat identify`: processor seconds and memory of one command that answers by least squares."""
 
-import itertools
+import csv
 import os
 import pathlib
 import subprocess
 import sys
 from typing import Any
 
-import numpy as np
-
 from benchmarks.rounds import quantity
 from tfmat.console import progress_bar
-from tfmat.materials import History, find_law
-from tfmat.materials.registry import MONOTONIC_LAWS
-from tfmat.records.files import write_example_curve
+from tfmat.materials import find_law
+from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
+from tfmat.records.files import TABLE, write_example_curve, write_example_tests
+from tfmat.records.simulation import CurveSettings
 
 # Limits: an answer (processor seconds, MB), help (processor seconds), and a folder of files (seconds).
 ANSWER_S, ANSWER_MB, HELP_S, FILES_S = 1.5, 200.0, 0.35, 15.0
@@ -39,7 +38,6 @@ try:
 finally:
     status.write_text(pathlib.Path("/proc/self/status").read_text())
 """
-_CYCLES = (0.01, -0.01, 0.015, -0.015, 0.02, -0.02)
 
 
 def measure_cold(folder: pathlib.Path, rounds: int, num_files: int = NUM_FILES) -> dict[str, Any]:
@@ -90,44 +88,25 @@ def _commands(folder: pathlib.Path, num_files: int) -> dict[str, list[str]]:
     for name in MONOTONIC_LAWS:
         write_example_curve(find_law(name), folder / f"{name}.csv")
         commands[f"identify, {name}"] = ["identify", f"{name}.csv", f"--law={name}"]
-    for name, (law, test, history) in _tests().items():
-        middle = law.from_labels(np.full((1, len(law.identified)), 0.5))
-        strain = history.driven[0]
-        response = law.respond(history, middle)[0]
-        response += np.random.default_rng(0).normal(
-            0.0, 0.002 * np.abs(response).max(), len(strain)
-        )
-        head = (
-            "strain,stress (MPa)" if law.strain_measure == "nominal" else "true strain,true stress"
-        )
-        file = folder / f"{name}.csv"
-        np.savetxt(file, np.stack([strain, response], 1), "%.6g", ",", header=head, comments="")
-        commands[f"identify, {name}"] = ["identify", f"{test}={file.name}", f"--law={name}"]
+    for name in [name for name in LAWS if name not in MONOTONIC_LAWS]:
+        tests = write_example_tests(CurveSettings(law=name), folder / name)
+        with open(tests / TABLE, newline="") as table:
+            file_of = {row["test"]: f"{name}/{row['file']}" for row in csv.DictReader(table)}
+        # Rate and temperature of a test stand in the table.
+        if name == "johnson_cook":
+            commands[f"identify, {name}"] = ["identify", f"{name}/{TABLE}", f"--law={name}"]
+            continue
+        for test, file in file_of.items():
+            commands[f"identify, {name}, {test}"] = ["identify", f"{test}={file}", f"--law={name}"]
     law, specimens = find_law("swift_voce"), folder / "specimens"
     specimens.mkdir()
     for seed in range(8):
         write_example_curve(law, specimens / f"{seed}.csv", parameters=STEEL, seed=seed)
     commands["laws ranked, tension"] = ["identify", "specimens/0.csv"]
-    commands["laws ranked, cycles"] = ["identify", "voce_chaboche.csv"]
+    commands["laws ranked, cycles"] = ["identify", "voce_chaboche/1_cyclic.csv"]
     commands["laws ranked, eight specimens"] = ["identify", "specimens", "--pool"]
     (folder / "many").mkdir()
     for seed in range(num_files):
         write_example_curve(find_law("voce"), folder / "many" / f"{seed}.csv", seed=seed)
     commands[f"identify, voce, {num_files} files"] = ["identify", "many", "--law=voce"]
     return commands
-
-
-def _tests() -> dict[str, tuple[Any, str, History]]:
-    """Laws that take tests, each with one of its tests."""
-    turns = np.concatenate([[0.0], np.array(_CYCLES)])
-    parts = [np.linspace(a, b, 51)[1:] for a, b in itertools.pairwise(turns)]
-    stretched = History("uniaxial", strain=np.linspace(0.02, 1.0, 60)[None])
-    return {
-        "neo_hooke": (find_law("neo_hooke"), "uniaxial", stretched),
-        "ogden": (find_law("ogden"), "uniaxial", stretched),
-        "voce_chaboche": (
-            find_law("voce_chaboche"),
-            "cyclic",
-            History(strain=np.concatenate(parts)[None]),
-        ),
-    }
