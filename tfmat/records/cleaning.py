@@ -635,9 +635,10 @@ def start_of_noisy_cap(strain: Array, load: Array) -> int | None:
             continue
         fits = {}
         for corner in range(first - rows // 2, first + rows // 2):
-            bent = np.stack([np.ones(len(x)), np.minimum(x - e[corner], 0.0)], axis=1)
-            found = np.linalg.lstsq(bent, y)[0]
-            fits[corner] = float(found[1]), (y - bent @ found) / noise
+            bent = np.minimum(x - e[corner], 0.0)
+            bent -= bent.mean()
+            slope = float(bent @ y) / max(float(bent @ bent), 1e-300)
+            fits[corner] = slope, (y - y.mean() - slope * bent) / noise
         corner = min(fits, key=lambda row: float(fits[row][1] @ fits[row][1]))
         slope, off = fits[corner]
         unit = (x - x.mean()) / np.ptp(x)

@@ -869,8 +869,11 @@ def find_tables(
     may leave out what is as before. Rows that go on behind such lines are of the same table; see `read_tables` for
     `cycles`.
     """
-    blank = [row for row in rows if _is_blank_row(row[1])]
-    rows = _without_units([row for row in rows if not _is_blank_row(row[1])])
+    filled: list[Row] = []
+    blank: list[Row] = []
+    for row in rows:
+        (blank if _is_blank_row(row[1]) else filled).append(row)
+    rows = _without_units(filled)
     if not rows:
         raise InputError(
             "it holds no numbers; a header and columns of strain and stress are expected"
@@ -952,6 +955,8 @@ def is_blank(cell: Cell) -> bool:
     """Whether a cell stands for no number, or is a part of a line that is drawn."""
     if not isinstance(cell, str):
         return cell != cell
+    if cell[-1:].isdecimal():
+        return False  # by far the most cells
     return cell.strip().casefold() in BLANKS or bool(_RULE.fullmatch(cell.strip()))
 
 
@@ -960,6 +965,8 @@ def _is_blank_row(cells: list[Cell]) -> bool:
 
     `-;-` may be a row of units.
     """
+    if cells and not is_blank(cells[0]):
+        return False  # by far the most rows
     filled = [str(cell).strip() for cell in cells if cell != ""]
     if any(_RULE.fullmatch(cell) for cell in filled):
         return all(map(is_blank, filled))
@@ -983,8 +990,14 @@ def blank_rows_between(blank: list[Row], data: list[Row], line: str) -> list[str
 
 def _unit_behind(cell: Cell) -> str:
     """The unit behind a cell's number; '' where there is none."""
-    match = isinstance(cell, str) and re.fullmatch(r"[-+−\d.,]*\d\s*([^\d\s.,+-]\S*)", cell.strip())
-    return match[1] if match and find_unit(match[1]) else ""
+    if not isinstance(cell, str):
+        return ""
+    try:
+        float(cell)
+    except ValueError:
+        match = re.fullmatch(r"[-+−\d.,]*\d\s*([^\d\s.,+-]\S*)", cell.strip())
+        return match[1] if match and find_unit(match[1]) else ""
+    return ""  # by far the most cells
 
 
 def _of_specimens(tables: list[Table], line: str) -> list[Table]:
