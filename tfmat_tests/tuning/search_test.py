@@ -1,5 +1,6 @@
 """Whole searches with trials that sleep: what they find, and what kills and signals cost."""
 
+import collections
 import os
 import pathlib
 import re
@@ -175,14 +176,13 @@ def test_two_machines_share_a_search(search):
 
 
 @pytest.mark.large
-@pytest.mark.parametrize(
-    ("algorithm", "trials", "epoch", "least"),
-    [("random", 128, 1.0, 0.9), ("hyperband", None, 1.0, 0.8)],
-)
-def test_eight_workers_are_busy(make_search, algorithm, trials, epoch, least):
-    from tfmat.tuning.search import summarize
-
+@pytest.mark.parametrize(("algorithm", "trials"), [("random", 128), ("hyperband", None)])
+def test_eight_workers_are_busy(make_search, algorithm, trials):
+    """All work at the same time, and none has less than half of its share; counted, as a busy host has no times."""
     search = make_search(algorithm, SEARCH_ALGORITHM=algorithm, SEARCH_ITERATIONS="2")
     flags = [f"--max_trials={trials}"] if trials else ["--config.train_for=27epochs"]
-    assert search.finish(search.start(*flags, num_workers=8, epoch=epoch)).status == 0
-    assert summarize(search.workdir).utilization >= least
+    assert search.finish(search.start(*flags, num_workers=8, epoch=1.0)).status == 0
+    runs = [run for trial in search.state().trials.values() for run in trial.intervals]
+    share = collections.Counter(worker for worker, _, _ in runs)
+    assert len(share) == 8 and min(share.values()) >= len(runs) / 16
+    assert max(sum(start <= at < end for _, start, end in runs) for _, at, _ in runs) == 8
