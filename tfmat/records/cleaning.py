@@ -546,7 +546,7 @@ def step_of_stress(strain: Array, stress_mpa: Array) -> tuple[float, float] | No
             and abs(heights[1] - height) < _SPREAD * abs(height)
             and abs(steps[i])
             > max(_IN_ONE_ROW * abs(height), _BEYOND_ROWS * np.abs(steps[near]).max())
-            and max(map(abs, slopes)) < _HARDENS * line.slope
+            and max(slopes) < line.slope + line.slope_error * _CLEAR_JUMP
             and max(off) < _SPREAD * abs(height)
             and max(ranges) < 3.0 * min(ranges)
         ):
@@ -1786,6 +1786,12 @@ _FEWEST_SLACK = 4
 _LEAST_SLACK = 0.005
 # _SLACK_SLOPE: share of the first slope; a material that is that soft at first is not known.
 _SLACK_SLOPE = 0.03
+# _UNLOADING: shares of the stress at a turn, between which an unloading is elastic and its start over.
+_UNLOADING = (0.3, 0.9)
+# _FEWEST_UNLOADING: rows of an unloading between them that make a line; _FEWEST_LATE: unloadings that say the same.
+_FEWEST_UNLOADING, _FEWEST_LATE = 3, 4
+# _LATE: share of the elastic strain; a shorter lag is within the interval of a modulus.
+_LATE = 0.03
 # _ROOM_IN_KELVIN: temperatures of laboratories, K, 15 to 27 °C.
 _ROOM_IN_KELVIN = (288.0, 299.9)
 
@@ -1851,6 +1857,8 @@ def _in_its_own_order(
         raise InputError(f"it has {len(test)} points; a test needs at least {MINIMUM_POINTS}")
     if np.ptp(test.stress_mpa) == 0 and programme.drives == "strain":
         raise InputError("its stress is the same at every point (is --stress_column right?)")
+    if not isinstance(programme, Creep):
+        _find_capped_rows(test, engineering_stress(test.strain, test.stress_mpa, measures_of(raw)))
     if programme.mode == "shear":
         turn_negative(test)
         to_engineering_shear(test, raw)
@@ -1869,11 +1877,77 @@ def _in_its_own_order(
         test.time = test.time - test.time[0]
     if not isinstance(programme, Relaxation | Creep):
         test.turns = turns_of(test.driven)
+    if test.turns and not isinstance(programme, Uniaxial):
+        _warn_of_a_lag(test)
     if isinstance(programme, Uniaxial) and test.turns:
         _take_loading(test)
     if cleaning.window is not None:
         _take_window(test, *cleaning.bounds())
     return test
+
+
+def _find_capped_rows(test: MeasuredTest, load: Array) -> None:
+    """Tells of rows whose load [points] stays at its largest to the last digit; an elastic law goes without them."""
+    largest = float(np.abs(load).max())
+    within = max(_SAME_LOAD * largest, _DIGITS * resolution_of(load))
+    capped = np.zeros(len(load), np.bool_)
+    for side in (load, -load):
+        at = np.concatenate([[False], side >= side.max() - within, [False]])
+        edges = np.flatnonzero(np.diff(at.astype(int)))
+        for first, end in zip(edges[::2], edges[1::2], strict=True):
+            capped[first:end] |= bool(end - first >= _FEWEST_CAPPED and side[first] > 0.5 * largest)
+    # A simulated plateau is as smooth as all other rows.
+    if not capped.any() or not noise_of(load[~capped]) > _OVER_NOISE * within:
+        return
+    elastic = isinstance(test.programme, Uniaxial)
+    test.warnings.append(
+        Caveat(
+            "load at its limit",
+            f"the load stays at {float(np.abs(load[capped]).max()):.4g} MPa over {np.count_nonzero(capped)} of "
+            f"{len(load)} points, to the last digit: the load cell or its amplifier is at its limit"
+            + ("; they were left out" if elastic else ""),
+            "measure with a larger range of the load",
+            blocks=not elastic,
+        )
+    )
+    if elastic:
+        keep(test, ~capped, "left out the rows with a load at its limit")
+
+
+def _warn_of_a_lag(test: MeasuredTest) -> None:
+    """Warns where the stress of cycles goes on rising behind the turns of the strain, as of a channel that is late.
+
+    An unloading, drawn back to the stress at the turn, meets it at the strain of the turn; a viscous specimen's meets
+    it beyond, as its stress falls at once.
+    """
+    strain, stress = test.strain, test.stress_mpa
+    found = []
+    for turn, following in itertools.pairwise([*test.turns, len(strain)]):
+        peak = float(stress[turn])
+        rows = np.arange(turn + 1, following)
+        share = stress[rows] / peak if peak else np.zeros(len(rows))
+        low = np.flatnonzero(share < _UNLOADING[0])
+        rows = rows[: low[0]] if len(low) else rows
+        rows = rows[stress[rows] / peak < _UNLOADING[1]] if peak else rows[:0]
+        if len(rows) < _FEWEST_UNLOADING or not np.ptp(stress[rows]) > 0.0:
+            continue
+        line = np.polyfit(stress[rows], strain[rows], 1)
+        if line[0] > 0.0:
+            late = (strain[turn] - np.polyval(line, peak)) / (line[0] * peak)
+            found.append(float(late))
+    if len(found) < _FEWEST_LATE:
+        return
+    late = float(np.median(found))
+    spread = 1.4826 * float(np.median(np.abs(np.array(found) - late)))
+    if late > max(_LATE, 3.0 * spread):
+        test.warnings.append(
+            Caveat(
+                "stress lags behind strain",
+                f"at the turns of the strain the stress is late, by {100 * late:.2g} % of the elastic strain, as where "
+                "a filter delays the load",
+                "E and first yielding are off by about as much: measure slowly, or shift the channels to each other",
+            )
+        )
 
 
 def _checked_time(raw: RawCurve, programme: Programme) -> Array:

@@ -485,3 +485,51 @@ def test_a_record_of_turns_alone_says_what_is_missing(tmp_path):
     (said,) = [c for c in test.warnings if c.kind == "no unloading"]
     assert "the turns of its cycles alone" in said.text
     assert said.blocks
+
+
+def hardening_cycles(late: float = 0.0, points: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """True strain and stress of a steel's cycles at one speed; `late`: delay of the stress, in strain."""
+    law = find_law("voce_chaboche")
+    truth = np.array([[200e3, 280.0, 90.0, 6.0, 40e3, 300.0, 4e3, 20.0]])
+    fine = cycles((0.01, -0.01) * 4, 50 * points)
+    way = np.cumsum(np.abs(np.diff(fine, prepend=0.0)))
+    stress = law.respond(History(strain=fine[None]), truth)[0]
+    stress = np.interp(way - late, way, stress)[::50]
+    return fine[::50], stress + np.random.default_rng(1).normal(0.0, 0.3, len(stress))
+
+
+def warned(law, path: str) -> dict[str, bool]:
+    """Kind of a warning of the only test -> whether it forbids the answer."""
+    return {caveat.kind: caveat.blocks for caveat in only(law, path).tests[0].warnings}
+
+
+@pytest.mark.parametrize("measure", ["engineering", "true"])
+def test_a_load_at_its_limit_forbids_the_answer_of_a_law_that_remembers(tmp_path, measure):
+    law, (true, stress) = find_law("voce_chaboche"), hardening_cycles()
+    load = stress / np.exp(true)
+    for limit, expected in ((np.inf, {}), (0.85 * load.max(), {"load at its limit": True})):
+        capped = np.minimum(load, limit)
+        columns = {"engineering": (np.expm1(true), capped), "true": (true, capped * np.exp(true))}
+        header = f"{measure} strain,{measure} stress (MPa)"
+        assert warned(law, saved(tmp_path, header, *columns[measure])) == expected
+
+
+@pytest.mark.parametrize(
+    ("late", "is_told"), [(0.0, False), (2e-5, False), (2e-4, True), (6e-4, True)]
+)
+def test_a_stress_that_is_late_at_the_turns_is_told(tmp_path, late, is_told):
+    path = saved(tmp_path, "true strain,true stress (MPa)", *hardening_cycles(late))
+    assert warned(find_law("voce_chaboche"), path) == (
+        {"stress lags behind strain": False} if is_told else {}
+    )
+
+
+def test_rubber_goes_without_the_rows_at_a_limit_of_the_load(tmp_path):
+    stretch = np.linspace(1.0, 3.0, 120)
+    stress = 0.8 * (stretch - stretch**-2.0) + np.random.default_rng(1).normal(0.0, 0.003, 120)
+    path = saved(
+        tmp_path, "Strain,Engineering stress (MPa)", stretch - 1.0, np.minimum(stress, 1.7)
+    )
+    (test,) = only(find_law("neo_hooke"), f"uniaxial={path}").tests
+    assert {c.kind: c.blocks for c in test.warnings} == {"load at its limit": False}
+    assert test.stress_mpa.max() < 1.7

@@ -13,6 +13,7 @@ from tfmat.records.cleaning import (
     end_of_measured_strain,
     jump_of_strain,
     start_of_capped_load,
+    step_of_stress,
     without_wild_cells,
 )
 from tfmat.records.reading import RawCurve, ReadingOptions
@@ -404,6 +405,15 @@ def test_a_change_of_speed_in_the_middle_is_warned_about(points, height):
     (said,) = [c.text for c in curve.warnings if c.kind == "stress jumps"]
     jump = height * float(np.interp(0.05, *tension(points, 0.1, 0.0)))
     assert float(said.split(" by ")[1].split()[0]) == pytest.approx(jump, abs=0.5)
+
+
+def test_a_change_of_speed_is_found_where_the_material_hardens_steeply_too():
+    stress = np.linspace(0.0, 110.0, 300)
+    strain = stress / 5000.0 + 1.2e-8 * stress**3
+    jumped = stress * np.where(strain > 0.02, 1.04, 1.0)
+    (found, height) = step_of_stress(strain, jumped + np.random.default_rng(1).normal(0, 0.1, 300))
+    assert found == pytest.approx(0.02, abs=2e-4)
+    assert height == pytest.approx(0.04 * np.interp(0.02, strain, stress), rel=0.1)
 
 
 def test_pauses_serrations_missing_rows_and_a_fracture_are_no_change_of_speed():
