@@ -467,6 +467,7 @@ class Page:
         self.ui, self.work = ui, Work(folder)
         self.curve, self.law, self.round, self.fitted = "", "", 0, 0
         self.progress: tuple[int, int] | None = None
+        self.reading = ""
         self.kind_is_said = False
         ui.page_title("tfmat")
         # Dark enough to be read on white.
@@ -659,6 +660,8 @@ class Page:
     def _state(self) -> None:
         # Programs that drive the page read how often all was fitted.
         self.ui.element("span").props(f"data-fitted={self.fitted}").classes("hidden")
+        if self.reading:
+            self.ui.label(f"reading {self.reading}; a large file takes minutes").classes("text-sm")
         if self.progress is not None:
             done, total = self.progress
             self.ui.label(f"fitting: {done} of {total}").classes("text-sm")
@@ -865,6 +868,8 @@ class Page:
                 self.ui.notify(str(error), type="negative", multi_line=True)
                 break
             await each.save(path)
+            self.reading = path.name
+            self.state.refresh()
             await run.io_bound(self.work.add, path)
         self.upload.reset()
         await self.find_kind()
@@ -878,6 +883,8 @@ class Page:
             await run.io_bound(self.work.find_kind)
             if (self.work.kind, self.work.question) != before:
                 self.show_kind()
+        self.reading = ""
+        self.state.refresh()
         self.file_list.refresh()
         await self.fit()
 

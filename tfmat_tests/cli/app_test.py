@@ -504,6 +504,18 @@ def test_page_asks_what_was_tested_where_files_do_not_say_it(page):
     assert page.get_by_text("choose what was tested").count() == 0
 
 
+def test_a_large_file_is_said_to_be_read(page):
+    only(page, "Voce 1948")
+    rows = "".join(f"{e:.8f},{s:.4f}\n" for e, s in np.random.default_rng(0).random((60_000, 2)))
+    content = f"strain [-],torque [MPa]\n{rows}".encode()
+    page.set_input_files(
+        "input[type=file]", {"name": "large.csv", "mimeType": "text/csv", "buffer": content}
+    )
+    page.get_by_text("reading large.csv").wait_for()
+    page.get_by_text("There is no answer yet").wait_for()
+    assert page.get_by_text("reading large.csv").count() == 0
+
+
 def test_a_file_that_is_no_table_is_refused_by_name(page):
     page.set_input_files(
         "input[type=file]", {"name": "a.exe", "mimeType": "text/csv", "buffer": b"x"}
