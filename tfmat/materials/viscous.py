@@ -301,7 +301,7 @@ def is_held(
 
 def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:
     """ln ψ(A) with k = n - 1, and its derivatives by A and k; see `Specimens._decayed`."""
-    small = share < 1e-6
+    small = share < 1e-6 * np.minimum(power, 1.0)
     share = np.where(small, 1.0, share)
     grown = np.log1p(share)
     lost = -np.expm1(-grown / power)
@@ -339,6 +339,8 @@ _FEW, _FEWEST = 32, 3
 _LARGEST_LOGARITHM = 700.0
 # _MOST_PATH: of plastic strain, beyond which no specimen of interest goes.
 _MOST_PATH = 10.0
+# _FROM_ONE: exponents so near to 1 count as 1 plus it, which moves a response by a few times as much.
+_FROM_ONE = 1e-7
 # States are foreseen to first order where that moves them by no more than this share of the largest.
 _FORESEEN = 0.3
 
@@ -363,8 +365,7 @@ class Histories:
         answers, states = [], []
         for first in range(0, count, block):
             rows = slice(first, first + block)
-            columns = np.zeros((self._all_columns, 1, len(parameters[rows])))
-            columns[self._chosen, 0] = parameters[rows].T
+            columns = _columns(self._chosen, self._all_columns, parameters[rows])[:, None]
             begun = None if self._states is None else self._states.rows(rows)
             with np.errstate(all="ignore"):  # as going from point to point does
                 found = _Block(self._history.rows(rows), columns).solved(begun)
@@ -373,6 +374,16 @@ class Histories:
         self._states = _States.joined(states)
         response, sensitivities = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return response, sensitivities
+
+
+def _columns(chosen: Sequence[int], count: int, parameters: Array) -> Array:
+    """Parameters [specimens, chosen] among the `count` columns of the equations, [count, specimens]; others are 0."""
+    columns = np.zeros((count, len(parameters)))
+    columns[chosen] = np.asarray(parameters).T
+    # The closed form of a hold divides by n - 1.
+    off = columns[5] - 1.0
+    columns[5] = np.where(np.abs(off) < _FROM_ONE, 1.0 + _FROM_ONE, columns[5])
+    return columns
 
 
 @dataclasses.dataclass
@@ -734,7 +745,7 @@ def _decayed_alone(
         mean = stiffness + (gained / growth if growth > 0.0 else left * saturation)
         share = scale * mean
         logarithm, by_share = 0.0, -0.5 - 0.5 / power
-        if share >= 1e-6:
+        if share >= 1e-6 * min(power, 1.0):
             lost = -math.expm1(-math.log1p(share) / power)
             logarithm = math.log(power * lost / share)
             by_share = (1.0 - lost) / (power * (1.0 + share) * lost) - 1.0 / share
@@ -910,15 +921,13 @@ class Perzyna(HistoryLaw):
         chosen = list(self._columns_of)
         trailing = (len(chosen),) if differentiate else ()
         if len(parameters) <= _FEW:
-            columns = np.zeros((len(_NAMES), 1, len(parameters)))
-            columns[chosen, 0] = np.asarray(parameters).T
+            columns = _columns(chosen, len(_NAMES), parameters)[:, None]
             with np.errstate(all="ignore"):
                 found = _Block(history, columns).answer(differentiate)
             return found[..., chosen] if differentiate else found
 
         def specimens(parameters: Array) -> Specimens:
-            columns = np.zeros((len(_NAMES), len(parameters)))
-            columns[chosen] = parameters.T
+            columns = _columns(chosen, len(_NAMES), parameters)
             return Specimens(columns, history.strain is not None, chosen if differentiate else None)
 
         return in_steps(specimens, history, parameters, trailing)

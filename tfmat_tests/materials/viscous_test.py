@@ -123,6 +123,21 @@ def test_norton_relaxes_as_its_closed_form():
     np.testing.assert_allclose(stress, powers ** (1 / (1 - exponent)), rtol=1e-12)
 
 
+@pytest.mark.parametrize("count", [1, 40])
+def test_an_exponent_of_one_is_a_linear_dashpot(count):
+    """Maxwell's body, σ = E ε exp(-E t/K), and its derivatives; a power law's closed form divides by n - 1."""
+    modulus, drag, strain = 150e3, 2e4, 1e-3
+    time = np.concatenate([[0.0], np.geomspace(1e-9, 0.5, 9)])
+    history = History(strain=np.full((count, len(time)), strain), time=np.tile(time, (count, 1)))
+    parameters = np.tile([modulus, drag, 1.0], (count, 1))
+    expected = modulus * strain * np.exp(-modulus * time / drag)
+    np.testing.assert_allclose(NORTON.respond(history, parameters)[-1], expected, rtol=1e-5)
+    by_modulus, by_drag, by_exponent = NORTON.sensitivities(history, parameters)[-1].T
+    np.testing.assert_allclose(by_modulus, expected * (1 / modulus - time / drag), rtol=1e-4)
+    np.testing.assert_allclose(by_drag, expected * modulus * time / drag**2, rtol=1e-4)
+    assert np.isfinite(by_exponent).all()
+
+
 def test_norton_creeps_at_the_rate_of_its_formula():
     """Under a constant stress implicit steps of any length are exact."""
     modulus, drag, exponent, held = 150e3, 2000.0, 5.0, 120.0
