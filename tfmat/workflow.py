@@ -857,9 +857,11 @@ def main_job(
       InputError, DivergedError, Interrupted.
     """
     from tfmat.backends.registry import make_backend
-    from tfmat.launch.processes import find_processes
+    from tfmat.launch.processes import find_processes, told_of_binding
 
     processes = find_processes()
+    if processes.rank == 0 and (bound := told_of_binding(processes)):
+        log(f"note: {bound}")
     job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend, processes=processes)
     dataset = job.dataset
     if processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this

@@ -110,10 +110,30 @@ def processors_per_rank(processes: Processes, environment: Mapping[str, str] = o
     """Number of processors that this process should use, at least 1.
 
     The processors of the node (of its part that a container or a SLURM job holds) are shared evenly by the ranks on it.
-    A rank that its launcher bound to fewer (`mpirun --bind-to core`) uses these.
+    A rank that its launcher bound to fewer (`mpirun --bind-to core`) uses these; see `told_of_binding`.
     """
     # The processors that this process may use are no measure by themselves: bound to a socket, several ranks share it.
-    bound = len(os.sched_getaffinity(0))
+    return min(len(os.sched_getaffinity(0)), _share_of_node(processes, environment))
+
+
+def told_of_binding(
+    processes: Processes, environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """One line where the launcher bound a rank to fewer processors than its share of the node, as Open MPI does."""
+    bound, share = len(os.sched_getaffinity(0)), _share_of_node(processes, environment)
+    if processes.launcher == "none" or bound >= share:
+        return None
+    cure = {
+        "mpirun": "mpirun -bind-to none",
+        "srun": f"srun --cpus-per-task={share}",
+    }.get(processes.launcher, "your launcher's option against binding")
+    return (
+        f"a rank is bound to {bound} of the {share} processors that are its share of this node; "
+        f"the others stand idle without {cure}"
+    )
+
+
+def _share_of_node(processes: Processes, environment: Mapping[str, str]) -> int:
     try:
         # The first process of a container has what the container has.
         node = len(os.sched_getaffinity(1))
@@ -122,7 +142,7 @@ def processors_per_rank(processes: Processes, environment: Mapping[str, str] = o
     allocated = environment.get("SLURM_CPUS_ON_NODE", "")
     if processes.launcher == "srun" and allocated.isdecimal():
         node = min(node, int(allocated))
-    return min(bound, max(1, node // processes.local_size))
+    return max(1, node // processes.local_size)
 
 
 def _read(names: _Names, environment: Mapping[str, str]) -> Processes:

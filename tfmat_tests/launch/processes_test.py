@@ -10,7 +10,12 @@ import sys
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.processes import Processes, find_processes, processors_per_rank
+from tfmat.launch.processes import (
+    Processes,
+    find_processes,
+    processors_per_rank,
+    told_of_binding,
+)
 from tfmat_tests.processes import rank_environment
 
 
@@ -160,8 +165,14 @@ def test_processors_are_shared_by_the_ranks_of_a_node(monkeypatch):
 
     affinity(own=16, container=16)  # not bound
     assert [share(n) for n in (1, 4, 5, 16, 32)] == [16, 4, 3, 1, 1]
+    assert told_of_binding(Processes(0, 8, 0, 4, "mpirun"), {}) is None
     affinity(own=1, container=16)  # to a core
     assert share(4) == 1
+    told = told_of_binding(Processes(0, 8, 0, 4, "mpirun"), {})
+    assert told is not None and "bound to 1 of the 4" in told and "-bind-to none" in told
+    told = told_of_binding(Processes(0, 8, 0, 4, "srun"), {"SLURM_CPUS_ON_NODE": "8"})
+    assert told is not None and "bound to 1 of the 2" in told and "--cpus-per-task=2" in told
+    assert told_of_binding(Processes(0, 16, 0, 16, "mpirun"), {}) is None  # a processor each
     affinity(own=8, container=16)  # to a socket, which two ranks share
     assert share(4) == 4
     affinity(own=4, container=4)  # a container that has 4 processors of a larger node
