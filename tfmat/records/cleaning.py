@@ -1288,13 +1288,14 @@ def clean(
     beyond: Array = np.empty(0)
     unmeasured: Caveat | None = None
     capped: Caveat | None = None
-    if target.strain_measure is not None:
+    is_looked_at = target.strain_measure is not None and bool(len(raw.strain))
+    if is_looked_at:
         raw = without_wild_cells(raw)
         load = raw.stress_mpa
         raw, beyond, unmeasured = _measured_part(raw)
         raw, beyond, capped = _below_the_cap(raw, beyond)
     curve = MeasuredTest.of(raw)
-    if target.strain_measure is not None:
+    if is_looked_at:
         _warn_of_a_jump(curve)
         _warn_of_a_drift(curve, load)
         curve.strain_error = StrainError.of_rounding(raw.strain)
@@ -1399,6 +1400,8 @@ def _below_the_cap(raw: RawCurve, beyond: Array) -> tuple[RawCurve, Array, Cavea
       The same where the load does not; else `beyond` is the limit alone.
     """
     load = np.abs(engineering_stress(raw.strain, raw.stress_mpa, measures_of(raw)))
+    if not len(load):
+        return raw, beyond, None
     start, how = start_of_capped_load(raw.strain, load), "to the last digit"
     cap, total = float(load.max()), len(raw.strain)
     if start is None and (start := start_of_noisy_cap(raw.strain, load)) is not None:
