@@ -108,7 +108,12 @@ class Collectives:
         if star is None:
             return
         if error is None or isinstance(error, self.alike):
-            self._leave_together(star)
+            if isinstance(error, Interrupted | DivergedError):
+                # Once one has ended with a status, mpirun kills the others, and rank 0 may not have noted the end yet.
+                with contextlib.suppress(WorkerLostError):
+                    star.barrier()
+            else:
+                self._leave_together(star)
             if isinstance(error, TfmatError):
                 error.said_elsewhere = self.rank > 0
             star.close()

@@ -42,7 +42,7 @@ import time
 from tfmat.config import load_config
 from tfmat.training.run_folder import RunFolder
 
-save = RunFolder.save_checkpoint
+save, set_status = RunFolder.save_checkpoint, RunFolder.set_status
 
 
 def save_and_wait(*arguments):
@@ -51,7 +51,13 @@ def save_and_wait(*arguments):
         time.sleep(0.01)
 
 
-RunFolder.save_checkpoint = save_and_wait
+def set_status_late(folder, state, *arguments, **values):
+    # mpirun kills other ranks a second after one has ended with a status.
+    time.sleep(2.0 if state == "interrupted" else 0.0)
+    set_status(folder, state, *arguments, **values)
+
+
+RunFolder.save_checkpoint, RunFolder.set_status = save_and_wait, set_status_late
 
 
 def get_config():
