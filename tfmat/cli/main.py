@@ -391,7 +391,7 @@ class Interruptions:
         """Handler of SIGTERM and SIGUSR1."""
         if self._in_hook:
             _send_again(number)
-        elif self._listening and not self._raised:
+        elif self._listening and not self._raised and not _clears_up():
             self._raised = number
             name = signal.Signals(number).name
             raise Interrupted(f"{name} received; start the same command again to go on")
@@ -409,6 +409,14 @@ class Interruptions:
                 self.other_hook(lost)
         finally:
             self._in_hook = False
+
+
+def _clears_up() -> bool:
+    """Whether an Interrupted is being handled where this is called, also one that another room raised."""
+    handled = sys.exception()
+    while handled and not isinstance(handled, Interrupted):
+        handled = handled.__context__
+    return handled is not None
 
 
 def _send_again(number: int) -> None:

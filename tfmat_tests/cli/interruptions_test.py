@@ -105,6 +105,34 @@ main.signals_as_interruptions, main._dispatch = and_a_destructor_afterwards, run
 main.console_main()
 """
 
+# mpirun asks the ranks that are left to end as soon as one has ended. The training's own handlers have gone by then, and
+# the run's status is being written.
+WHILE_CLEARING_UP = """
+import os, signal
+from tfmat.cli import main
+from tfmat.errors import Interrupted
+from tfmat.training.run import StopRequest
+
+def run(arguments):
+    try:
+        with StopRequest():
+            os.kill(os.getpid(), {first})
+            raise Interrupted("saved")
+    except Interrupted:
+        for _ in range(100):
+            os.kill(os.getpid(), {second})
+        try:
+            os.kill(os.getpid(), {second})
+            raise KeyError
+        except KeyError:
+            os.kill(os.getpid(), {second})
+        print("all is cleared up", flush=True)
+        raise
+
+main._dispatch = run
+main.console_main()
+"""
+
 # What the command held hangs when it is deleted.
 HANGS_AFTERWARDS = WHEN_ALL_IS_SAID.replace(
     "signal.SIGINT)\n\nsignals", "signal.SIGTERM)\n\nsignals"
@@ -157,6 +185,13 @@ def test_ctrl_c_again_when_the_first_is_told(tmp_path, program):
     ended = _run(tmp_path, program)
     assert ended.returncode == 75
     assert ended.stderr == "tfmat: interrupted; start the same command again to go on\n"
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_second_signal_does_not_tear_what_the_first_one_began(tmp_path, second):
+    ended = _run(tmp_path, WHILE_CLEARING_UP.format(first=int(signal.SIGUSR1), second=int(second)))
+    assert (ended.returncode, ended.stdout) == (75, "all is cleared up\n"), ended.stderr
+    assert ended.stderr.endswith("tfmat: saved\n")
 
 
 def test_sigterm_ends_what_hangs_after_all_is_said(tmp_path):
