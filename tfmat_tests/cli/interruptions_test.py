@@ -105,8 +105,8 @@ main.signals_as_interruptions, main._dispatch = and_a_destructor_afterwards, run
 main.console_main()
 """
 
-# mpirun asks the ranks that are left to end as soon as one has ended. The training's own handlers have gone by then, and
-# the run's status is being written.
+# mpirun asks the ranks that are left to end as soon as one has ended. The training's own handlers have gone by then,
+# and the run's status is being written.
 WHILE_CLEARING_UP = """
 import os, signal
 from tfmat.cli import main
