@@ -966,18 +966,34 @@ def goes_in_pieces(model_config: Config) -> bool:
     return bool(model_config.dropout == 0 and model_config.batch_normalization == "none")
 
 
-def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
-    """Reads `config.json`: the config, and what the run put beside it (`data_dir`, `total_steps`)."""
-    content = check_json(read_json(path), dict[str, Any], path)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunDetails:
+    """What a run of the main job puts into `config.json` beside its config; of other runs some is missing."""
+
+    data_dir: str | None = None
+    data_id: str | None = None
+    num_examples: int = 0
+    total_steps: int = 0
+
+
+def read_run_details(path: str | os.PathLike) -> RunDetails:
+    """What stands beside the config in a `config.json`."""
+    found: RunDetails = check_json(read_json(path), RunDetails, path)
+    return found
+
+
+def load_saved_config(path: str | os.PathLike) -> tuple[Config, RunDetails]:
+    """Reads `config.json`: the config, and what the run put beside it."""
+    details = read_run_details(path)
     try:
-        return check_saved_config(content)
+        return check_saved_config(read_json(path))[0], details
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}") from error
 
 
-def check_saved_config(content: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """A config as it was saved, and what else stands beside it; InputError names the key that cannot be."""
-    config, extra = default_config(), {}
+def check_saved_config(content: Mapping[str, Any]) -> tuple[Config, list[str]]:
+    """A config as it was saved, and keys that are none of it; InputError names the key that cannot be."""
+    config, others = default_config(), []
     with config.ignore_type():
         for key, value in flatten(content).items():
             section, _, name = key.partition(".")
@@ -987,8 +1003,8 @@ def check_saved_config(content: Mapping[str, Any]) -> tuple[Config, dict[str, An
                 parent, last = _section_and_key(config, key)
                 parent[last] = tuple(value) if isinstance(value, list) else value
             else:
-                extra[key] = value
-    return check_config(config), extra
+                others.append(key)
+    return check_config(config), others
 
 
 def call_config_function(path: pathlib.Path, name: str, kind: type[Kind], wanted: str) -> Kind:

@@ -25,10 +25,10 @@ from tfmat.data.dataset import (
     is_dataset,
 )
 from tfmat.errors import InputError
-from tfmat.files import make_folder, read_json, write_json
+from tfmat.files import make_folder, write_json
 from tfmat.records.files import example_curve, write_example_curve, write_example_tests
 from tfmat.records.simulation import CurveSettings, RecordForm
-from tfmat.training.run_folder import ENDED
+from tfmat.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import keras
@@ -362,8 +362,7 @@ def curves_to_train(config: Settings | Config, num_train: int) -> int:
 
 def _has_ended(workdir: str, backend: "Backend") -> bool:
     """Whether the run was trained before, as rank 0 finds it."""
-    file = pathlib.Path(workdir) / "status.json"
-    ended = backend.rank == 0 and file.is_file() and read_json(file).get("state") in ENDED
+    ended = backend.rank == 0 and RunFolder(workdir).status().ended
     return bool(backend.collectives.broadcast(ended))
 
 
@@ -725,7 +724,6 @@ def plan_job(
     """
     from tfmat.backends.registry import check_backend, check_config_for
     from tfmat.launch.processes import find_processes
-    from tfmat.training.run_folder import RunFolder
 
     check_backend(backend)
     settings, processes = Settings.of(config), processes or find_processes()

@@ -13,6 +13,7 @@ from tfmat.config import (
     Duration,
     OptimizerSection,
     Parallelism,
+    RunDetails,
     Settings,
     apply_override,
     check_config,
@@ -222,9 +223,9 @@ def test_saved_and_read_again(tmp_path: pathlib.Path) -> None:
     for key, text in (("model.hidden_units", "8,9"), ("fixed.E", "5"), ("train_for", "3steps")):
         apply_override(config, key, text)
     write_json(tmp_path / "config.json", {**config.to_dict(), "total_steps": 3, "data_dir": "d"})
-    again, extra = load_saved_config(tmp_path / "config.json")
+    again, details = load_saved_config(tmp_path / "config.json")
     assert again.to_dict() == config.to_dict()
-    assert extra == {"total_steps": 3, "data_dir": "d"}
+    assert details == RunDetails(total_steps=3, data_dir="d")
     assert json.loads((tmp_path / "config.json").read_text())["model"]["hidden_units"] == [8, 9]
 
 

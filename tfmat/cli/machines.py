@@ -9,7 +9,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from absl.flags import FlagValues
 
@@ -319,19 +319,18 @@ def _supervised(
     hosts: "tuple[Host, ...]", command: tuple[str, ...], policy: "Policy", folder: pathlib.Path
 ) -> int:
     from tfmat.launch.mpirun import Restarts, RunState, check_mpirun
-    from tfmat.training.run_folder import ENDED, RunFolder
+    from tfmat.training.run_folder import RunFolder, Status
 
     check_mpirun()
     file, files = folder / "status.json", RunFolder(folder)
-    status: dict[str, Any] = {}
+    status = Status()
 
     def state() -> RunState:
         nonlocal status
         # On a network file system a file that another machine replaces just now may not be readable for a moment.
         with contextlib.suppress(InputError):
-            status = read_json(file)
-        resumed = status.get("resumed_from_steps", [])
-        return RunState(len(resumed), status.get("under_way"), status.get("state") in ENDED)
+            status = check_json(read_json(file), Status, file)
+        return RunState(len(status.resumed_from_steps), status.under_way, status.ended)
 
     make_folder(folder)
     log = files.logger()

@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from tfmat.config import read_run_details
 from tfmat.data.dataset import BAYES_RISK, PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
@@ -1340,9 +1341,8 @@ def find_test_data(
     if data_dir is not None and is_dataset(os.fspath(data_dir)):
         return pathlib.Path(data_dir)
     config_file = pathlib.Path(workdir) / "config.json"
-    config = read_json(config_file)
-    own = config.get("data_dir") if isinstance(config, dict) else None
-    if not isinstance(own, str):
+    own = read_run_details(config_file).data_dir
+    if own is None:
         raise InputError(f"{config_file} does not name the run's data set; give it with --data_dir")
     folder = (
         pathlib.Path(own) if data_dir is None else pathlib.Path(data_dir) / pathlib.Path(own).name

@@ -49,7 +49,7 @@ from tfmat.report.run_files import (
     LandscapeSettings,
     LossesByPart,
 )
-from tfmat.training.run_folder import find_run_file
+from tfmat.training.run_folder import RunFolder, find_run_file
 
 if TYPE_CHECKING:
     import keras
@@ -161,17 +161,16 @@ class EndedRun:
         folder = pathlib.Path(folder)
         if not folder.is_dir():
             raise InputError(f"{folder} is not there; name the folder of a run")
-        config, extra = load_saved_config(find_run_file(folder, "config.json"))
-        status = read_json(find_run_file(folder, "status.json"))
-        state = status.get("state") if isinstance(status, dict) else None
+        config, beside = load_saved_config(find_run_file(folder, "config.json"))
+        state = RunFolder(folder).status().state
         if state != "done":
             raise InputError(
                 f"the run in {folder} is {state or 'of an unknown state'}, not done: it has no minimum yet; end it "
                 f"first: tfmat train --workdir={folder}"
             )
         find_run_file(folder, "final.keras")
-        own = data_dir or extra.get("data_dir")
-        if not isinstance(own, str):
+        own = data_dir or beside.data_dir
+        if own is None:
             raise InputError(
                 f"{folder} is no run of tfmat train: its config.json names no data set"
             )

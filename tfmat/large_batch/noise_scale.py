@@ -240,7 +240,7 @@ def noise_scale_of_run(
     """
     from tfmat.workflow import curves_to_train
 
-    config, extra = load_saved_config(find_run_file(workdir, "config.json"))
+    config, beside = load_saved_config(find_run_file(workdir, "config.json"))
     if not 1 <= small < big or big % small or groups < 2:
         raise InputError(
             f"--small={small} --big={big} --groups={groups}: big must be a multiple of small, and groups 2 or more"
@@ -251,7 +251,9 @@ def noise_scale_of_run(
         raise InputError(
             f"{folder.checkpoints} holds no checkpoint; train first, with --config.checkpoint.keep=10 for more of them"
         )
-    dataset = PackedDataset.open(extra["data_dir"], verify=False)
+    if beside.data_dir is None:
+        raise InputError(f"{workdir} is no run of tfmat train: its config.json names no data set")
+    dataset = PackedDataset.open(beside.data_dir, verify=False)
     num_train = curves_to_train(config, dataset.num_train)
     if big > num_train:
         raise InputError(f"--big={big} is more than the {num_train} training curves")

@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import least_squares
 
-from tfmat.config import Config, Settings, apply_override, check_config, goes_in_pieces, seconds_of
+from tfmat.config import (
+    Config,
+    Settings,
+    apply_override,
+    check_config,
+    goes_in_pieces,
+    read_run_details,
+    seconds_of,
+)
 from tfmat.console import clock_text, log
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
@@ -40,7 +48,7 @@ from tfmat.report.figures import (
     worker_axis,
 )
 from tfmat.report.run_files import read_metrics
-from tfmat.training.run_folder import ENDED, RunFolder
+from tfmat.training.run_folder import RunFolder
 from tfmat.workflow import curves_to_train
 
 if TYPE_CHECKING:
@@ -89,7 +97,7 @@ def run_all(
     ]
     make_folder(folder)
     dataset, opened, done, seconds = None, None, 0.0, 0.0
-    waiting = [state_of(folder / run.name) not in ENDED for run in runs]
+    waiting = [not RunFolder(folder / run.name).status().ended for run in runs]
     for i, (run, job) in enumerate(zip(runs, jobs, strict=True)):
         path = folder / run.name
         if waiting[i]:  # else TensorFlow is not even loaded
@@ -151,7 +159,7 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
 
 def state_of(path: pathlib.Path) -> str:
     """The run's state; empty where there is none."""
-    return str(RunFolder(path).status().get("state", ""))
+    return RunFolder(path).status().state or ""
 
 
 def range_figure(tables: Sequence[pd.DataFrame], tests: "Sequence[RangeTest]") -> Figure:
@@ -309,13 +317,13 @@ def read_row(path: pathlib.Path, batch: int, kind: str) -> SweepRow:
     # A run of one call of the graph has compiled all the time: what it did a second says nothing of the batch.
     timed = [line["curves_per_second"] for line in lines if line["use"]["graph_seconds"] > 0]
     last, rate = lines[-1], float(np.median(timed)) if timed else math.nan
-    record = read_json(path / "status.json").get("last_record", last)
+    record = RunFolder(path).status().last_record or last
     return structs.replace(
         row,
         epochs=last["epoch"],
         steps=last["step"],
         training_seconds=last["training_seconds"],
-        seconds_an_epoch=read_json(path / "config.json")["num_examples"] / rate,
+        seconds_an_epoch=read_run_details(path / "config.json").num_examples / rate,
         curves_per_second=rate,
         processor_use=last.get("use", {}).get("cpu_utilisation"),
         loss=last["loss"],

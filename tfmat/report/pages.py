@@ -262,7 +262,7 @@ def _stopped(run: RunFiles) -> tuple[str, str, str, str] | None:
     """(level, state, headline, advice) of a run that did not come to its end; None for one that did."""
     state, total, reason = run.status.state or "done", run.config.total_steps, run.status.reason
     step = run.metrics[-1].step if run.metrics else 0
-    done = f"{step:,} steps" if total is None else f"{step:,} of {total:,} steps"
+    done = f"{step:,} of {total:,} steps" if total else f"{step:,} steps"
     again = f"Make this page again later: tfmat report --workdir={run.workdir}"
     resume = "The same command goes on from"
     cure = "A lower optimizer.learning_rate or a longer optimizer.warmup is the usual cure."

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from tfmat.config import RunDetails
 from tfmat.errors import InputError
 from tfmat.files import (
     atomic_write,
@@ -39,6 +40,7 @@ from tfmat.identification.results import (
 )
 from tfmat.launch.machine import Session
 from tfmat.records.laboratory import OBSERVATION
+from tfmat.training.run_folder import Status
 
 if TYPE_CHECKING:
     from tfmat.report.figures import Corner
@@ -48,16 +50,6 @@ if TYPE_CHECKING:
 # The JSON files in a run's folder, as types that `tfmat.files.check_json` checks them against.
 #
 # A key with a default may be missing: an older tfmat did not write it, or the run has none. Others may be there.
-
-
-class Status(Struct, kw_only=True):
-    """`status.json`."""
-
-    state: str | None = None
-    reason: str = ""
-    started: str = ""
-    updated: str = "–"
-    resumed_from_steps: list[int] = []
 
 
 class Estimate(Struct, omit_defaults=True):
@@ -142,16 +134,13 @@ class Model(Struct, frozen=True):
     uncertainty: str = ""
 
 
-class Configuration(Struct, kw_only=True):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Configuration(RunDetails):
     """`config.json`; what a run is trained with is checked where it is used."""
 
     law: str | None = None
-    model: Model = Model()
-    optimizer: Optimizer = Optimizer()
-    num_examples: int | None = None
-    total_steps: int | None = None
-    data_dir: str | None = None
-    data_id: str | None = None
+    model: Model = dataclasses.field(default_factory=Model)
+    optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
 
 
 class SavedParameter(Struct, kw_only=True):

@@ -34,9 +34,10 @@ from tfmat.data.pipeline import (
     sequential_blocks,
 )
 from tfmat.errors import DivergedError, InputError, Interrupted
+from tfmat.files import plain
 from tfmat.optimizers import build_optimizer, build_schedule, check_optimizer, make_functional
 from tfmat.training.meter import Meter, Trace, write_profile
-from tfmat.training.run_folder import ENDED, Checkpoint, RunFolder
+from tfmat.training.run_folder import Checkpoint, RunFolder, Status
 
 # --------------------------------------------------------------------------------------------------
 # The examples of a run as backends take them: with their weights, as batches, and all of them for an evaluation.
@@ -541,12 +542,13 @@ class Run:
                 self._folder, self._log = folder, folder.logger(self._progress.show)
                 self._collectives.when_lost(lambda message: folder.set_status("failed", message))
             # Rank 0 knows what was done before, and all do as it says.
-            saved, status = self._collectives.broadcast(
-                (self._folder.check_config(self._config), self._folder.status())
+            saved, told = self._collectives.broadcast(
+                (self._folder.check_config(self._config), plain(self._folder.status()))
                 if self._folder
                 else (None, {})
             )
-            if saved and status.get("state") in ENDED:
+            status = Status(**told)
+            if saved and status.ended:
                 return self._ended(status, saved)
             check_same_everywhere(backend, self._config)
             self._prepare(saved)
@@ -554,26 +556,21 @@ class Run:
             with self._progress:
                 return self._train()
 
-    def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
+    def _ended(self, status: Status, saved: dict[str, Any]) -> RunResult:
         """The result of a run that had ended before; its weights are put into the model."""
         workdir, model = self._workdir, self._whole
-        if status["state"] == "diverged":
-            raise DivergedError(f"the run in {workdir} diverged: {status['reason']}")
+        if status.state == "diverged":
+            raise DivergedError(f"the run in {workdir} diverged: {status.reason}")
         if self._folder:
             model.optimizer = None  # or Keras would look for its slots in the file
             model.load_weights(self._folder.path / "final.keras")
         self._collectives.broadcast_variables(v.value for v in model.variables)
         late = RunFolder.too_late(saved, self._config)
         more = f"; {late} changes nothing any more, give another --workdir to train with it"
-        self._progress.show(
-            f"the run in {workdir} is done: {status['reason']}{more if late else ''}"
-        )
+        self._progress.show(f"the run in {workdir} is done: {status.reason}{more if late else ''}")
+        history = self._recorded_history()
         return RunResult(
-            status["reason"],
-            status["step"],
-            saved["total_steps"],
-            self._recorded_history(),
-            status["last_record"],
+            status.reason, status.step, saved["total_steps"], history, status.last_record
         )
 
     def _recorded_history(self) -> dict[str, list[float]]:
@@ -772,8 +769,8 @@ class Run:
         self._backend.synchronize()
         if self._folder:
             step, status = self._first_step, self._folder.status()
-            resumed = status.get("resumed_from_steps", [])
-            if status:
+            resumed = status.resumed_from_steps
+            if status.state:
                 resumed = [*resumed, step]
                 self._log(f"going on from step {step}")
             self._folder.truncate_metrics(step)

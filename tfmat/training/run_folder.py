@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tfmat import console
 from tfmat.backends.base import SavedArray, SavedArrays
@@ -22,6 +23,7 @@ from tfmat.errors import InputError
 from tfmat.files import (
     as_json,
     atomic_write,
+    check_json,
     first_difference,
     flatten,
     locked,
@@ -95,13 +97,34 @@ def _member(path: pathlib.Path, archive: Any, name: str) -> SavedArray:
 # The folder of one run: config, status, metrics, log, models, checkpoints. Every file in it is whole or absent.
 
 
-# States of a run that nothing trains any further.
-ENDED = ("done", "diverged")
-
 # Settings that may differ when a run goes on. A data set may lie elsewhere than before; its `data_id` may not change.
 _CHANGEABLE = frozenset({"data_dir", *(each.name for each in OPTIONS.values() if each.changeable)})
 
 _UNFINISHED = ".unfinished."
+
+
+class Status(Struct, kw_only=True):
+    """`status.json`; its defaults stand for a new run, and for what an older tfmat did not write.
+
+    Attributes:
+      state: running, done, diverged, interrupted or failed; None for a new run.
+      under_way: the run's clock (seconds) after the first block of steps of this start; None before that.
+      step, last_record: of a run that is done.
+    """
+
+    state: str | None = None
+    reason: str = ""
+    started: str = ""
+    updated: str = "–"
+    resumed_from_steps: list[int] = []
+    under_way: float | None = None
+    step: int = 0
+    last_record: dict[str, Any] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing trains the run any further."""
+        return self.state in ("done", "diverged")
 
 
 class RunFolder:
@@ -114,7 +137,7 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike, keep_checkpoints: int = 3):
         self.path, self._keep = pathlib.Path(path), keep_checkpoints
-        self.checkpoints = self.path / "checkpoints"
+        self.checkpoints, self._status_file = self.path / "checkpoints", self.path / "status.json"
         self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "RunFolder":
@@ -180,18 +203,19 @@ class RunFolder:
             write_json(self.path / "model.json", sidecar)
         write_json(self.path / "config.json", config)
 
-    def status(self) -> dict[str, Any]:
-        """The content of status.json; empty for a new run."""
-        path = self.path / "status.json"
-        return read_json(path) if path.exists() else {}
+    def status(self) -> Status:
+        """The content of status.json."""
+        found: Status = check_json(self._status(), Status, self._status_file)
+        return found
 
     def set_status(self, state: str, reason: str = "", **values: Any) -> None:
-        """Writes status.json: `state` is running, done, diverged, interrupted or failed. Keeps what is not named."""
+        """Writes status.json; keeps what is not named."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        status = {"resumed_from_steps": [], "started": now, **self.status(), **values}
-        write_json(
-            self.path / "status.json", {**status, "state": state, "reason": reason, "updated": now}
-        )
+        status = {"resumed_from_steps": [], "started": now, **self._status(), **values}
+        write_json(self._status_file, {**status, "state": state, "reason": reason, "updated": now})
+
+    def _status(self) -> Any:
+        return read_json(self._status_file) if self._status_file.exists() else {}
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Adds one line to metrics.jsonl."""

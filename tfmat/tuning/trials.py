@@ -17,12 +17,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkProcess
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.config import Config, Duration, default_config
+from tfmat.config import Config, Duration, default_config, read_run_details
 from tfmat.console import clock_text, log, printable
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.files import (
@@ -45,6 +45,7 @@ from tfmat.launch.mpirun import end_session, end_with_parent
 from tfmat.launch.processes import standard_error_held_back
 from tfmat.report.run_files import read_metrics
 from tfmat.report.tables import SearchSummary
+from tfmat.training.run_folder import RunFolder
 from tfmat.tuning.search import (
     CHANGEABLE,
     DIVERGED,
@@ -381,9 +382,8 @@ def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curv
     of, whole = ("epoch", duration.value) if duration.unit == "epochs" else ("step", 0.0)
     lines = read_metrics(run_folder / "metrics.jsonl")
     if not whole:
-        path = run_folder / "config.json"
         with contextlib.suppress(InputError):
-            whole = check_json(read_json(path), _Whole, path)["total_steps"]
+            whole = read_run_details(run_folder / "config.json").total_steps
     rows = [
         (line[position], line[of] / whole, line[objective])
         for line in lines
@@ -391,10 +391,6 @@ def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curv
     ]
     columns = np.array(rows, float).reshape(-1, 3).T
     return Curve(*columns)
-
-
-class _Whole(TypedDict):
-    total_steps: int
 
 
 def _is_number(value: Any) -> bool:
@@ -604,9 +600,7 @@ class TrialRun:
         curve = self._curve(run_folder)
         if self.record.fraction < 1 and len(curve.values):
             return bool(curve.progress[-1] >= self.record.fraction - 1e-9)
-        path = run_folder / "status.json"
-        status = read_json(path) if path.exists() else {}
-        return isinstance(status, dict) and status.get("state") == "done"
+        return RunFolder(run_folder).status().state == "done"
 
     def _done(self, run_folder: pathlib.Path) -> Outcome:
         curve = self._curve(run_folder).until(self.record.fraction)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.training.run_folder import RunFolder, find_run_file
+from tfmat.training.run_folder import RunFolder, Status, find_run_file
 
 PROJECT = pathlib.Path(__file__).parents[2]
 CONFIG = {"seed": 0, "model": {"units": (3, 4)}, "checkpoint": {"keep": 3}, "steps_per_call": None}
@@ -72,14 +72,14 @@ def test_a_key_that_tfmat_did_not_have_yet_had_its_default(folder: RunFolder) ->
 
 
 def test_status_keeps_what_is_not_named(folder: RunFolder) -> None:
-    assert folder.status() == {}
+    assert folder.status() == Status()
     folder.set_status("running", resumed_from_steps=[5])
     first = folder.status()
     folder.set_status("done", "all 9 steps done", step=9)
     status = folder.status()
-    assert (status["state"], status["reason"], status["step"]) == ("done", "all 9 steps done", 9)
-    assert status["resumed_from_steps"] == [5] and status["started"] == first["started"]
-    assert datetime.datetime.fromisoformat(status["updated"]).tzinfo is not None
+    assert (status.state, status.reason, status.step) == ("done", "all 9 steps done", 9)
+    assert status.resumed_from_steps == [5] and status.started == first.started
+    assert datetime.datetime.fromisoformat(status.updated).tzinfo is not None
 
 
 def test_lines_after_the_checkpoint_are_dropped(folder: RunFolder) -> None:
