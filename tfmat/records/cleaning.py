@@ -1290,12 +1290,14 @@ def clean(
     capped: Caveat | None = None
     is_looked_at = target.strain_measure is not None and bool(len(raw.strain))
     if is_looked_at:
+        travels = _goes_on_as_a_travel(raw)
         raw = without_wild_cells(raw)
         load = raw.stress_mpa
         raw, beyond, unmeasured = _measured_part(raw)
         raw, beyond, capped = _below_the_cap(raw, beyond)
     curve = MeasuredTest.of(raw)
     if is_looked_at:
+        curve.warnings.extend(travels)
         _warn_of_a_jump(curve)
         _warn_of_a_drift(curve, load)
         curve.strain_error = StrainError.of_rounding(raw.strain)
@@ -1476,6 +1478,22 @@ def _warn_of_a_jump(curve: MeasuredTest) -> None:
         )
 
 
+def _goes_on_as_a_travel(raw: RawCurve) -> list[Caveat]:
+    """The caveat of a strain that an extensometer measured at first, and a travel later."""
+    if raw.follows is None or raw.follows[1] == 0:
+        return []
+    name, row = raw.follows
+    strain = abs(float(raw.strain[row]))
+    return [
+        Caveat(
+            "strain goes on as a travel",
+            f"from strain {strain:.3g} on (point {row + 1} of {len(raw.strain)}) the strain is column '{name}' over a "
+            "length, to the last digit, and before it is not: the extensometer was left for the crosshead",
+            f"strains behind hold the give of machine and grips: leave them out with --window=,{strain:.3g}",
+        )
+    ]
+
+
 def _load_rises_beyond(curve: MeasuredTest, beyond: Array, measures: tuple[str, str]) -> bool:
     """Whether the maximum load may lie in the rows without a strain, so that nothing necks before."""
     if not len(beyond):
@@ -1577,9 +1595,10 @@ def _in_order(raw: RawCurve) -> RawCurve:
 
 def strain_of_the_machine(raw: RawCurve) -> Caveat:
     """The caveat of a strain that was not measured at the specimen."""
+    name = raw.follows[0] if raw.follows is not None else raw.columns[0]
     return Caveat(
         "strain of the crosshead",
-        f"its strain is made of column '{raw.columns[0]}', which holds the give of machine and grips: the modulus is "
+        f"its strain is made of column '{name}', which holds the give of machine and grips: the modulus is "
         "the machine's and the specimen's together, and every strain is too large",
         "use an extensometer's column, or fix the modulus that you know with --fix; a column called extension or "
         "extensometer is taken as measured at the specimen",

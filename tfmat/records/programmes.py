@@ -502,6 +502,9 @@ POSSIBLE = 2.25
 # RARE: moduli of no common metal at room temperature, MPa: between tin and aluminium, and between beryllium copper and
 # ductile iron (ASM Handbook, volumes 1 and 2). A steel's or an aluminium's with a third of the strain added is one.
 RARE = ((52e3, 64e3), (137e3, 160e3))
+# STRONG: stress over modulus of the strongest alloys with moduli below, MPa: magnesium and tin, aluminium (the same
+# volumes). A steel whose strain holds the machine's own has more.
+STRONG = ((52e3, 0.0095), (78e3, 0.011))
 # First parameter, measure of the strain, and whether the law is for compression: the material of the law.
 _BY_FIRST_PARAMETER = {
     ("E", "true", False): METAL,
@@ -556,6 +559,9 @@ def check_answer(law: Law, parameters: Array, largest_mpa: float) -> tuple[str, 
         return "implausible modulus for the strength", said, True
     if expectation is METAL and any(low <= modulus <= high for low, high in RARE):
         return "rare modulus", f"{said} is of hardly any metal at room temperature", False
+    if expectation is METAL and any(modulus < below and ratio > most for below, most in STRONG):
+        said += f" is of hardly any metal with a stress of {largest_mpa:.4g} MPa"
+        return "rare modulus", said, False
     return None
 
 

@@ -411,7 +411,8 @@ _EXTENSOMETER = word_set(
 _CROSSHEAD = word_set(
     """
     crosshead stroke position actuator machine traverse traversenweg kolbenweg maschinenweg grobe course
-    corsa curso carrera traversa ストローク 行程 変位 位移 横梁 변위 grip grips
+    corsa curso carrera traversa ストローク 行程 変位 位移 横梁 변위 grip grips ram piston kolbenhub kolben
+    actionneur vérin траверсы траверса siłownik
     """
 )
 # _TRAVEL: words of a travel that may be either, and mostly is the crosshead's.
@@ -553,10 +554,13 @@ _UNDERSTOOD = (
 )
 # A specimen's or channel's own letter and number.
 _LABEL = re.compile(r"[a-z]|[a-z]{0,3}\d{1,4}[a-z]{0,2}")
+# _OVER_A_SIZE: a unit over an area or a volume, whose letters are no specimen's: `t/cm²`.
+_OVER_A_SIZE = re.compile(r"\w/ ?(mm|cm|m|in|ft)[²³23]$", re.IGNORECASE)
 # _FACTOR: words beside a name that multiply its numbers, or divide them: `x1000`, `*10`, `10³`, `thousand`.
 _FACTOR = re.compile(
     r"(?:(?<![^\W\d_])[x×]|[*·])\s*\d+|/\s*10+\b|\b1e[+-]?\d+\b|10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])\S*"
-    r"|\b10{3,}\b|\b(?:hundred|thousand|million|tausend|mille|kilo|mega|milli|micro)\b",
+    r"|\b10{3,}\b|(?<=[\[(])\s*0[.,]0*1\s*(?=[\])%‰])"
+    r"|\b(?:hundred|thousand|million|tausend|mille|kilo|mega|milli|micro)\b",
     re.IGNORECASE,
 )
 # Wider tables hold no specimens side by side.
@@ -766,6 +770,7 @@ def _not_understood(header: str) -> str:
     for word in re.split(r"[\s_,;:()\[\]{}<>（）［］]+", header):
         parts = [part for part in re.split(r"[\W_]+", plain(word)) if part]
         strange = word.strip("-.#/|@&+'") if not parts else set("^*%×=+<>") & set(word)
+        strange = strange or _OVER_A_SIZE.search(word)
         if strange or not all(map(_is_understood, parts)):
             return word
     return ""
@@ -1170,6 +1175,11 @@ def _is_of_an_extensometer(header: str) -> bool:
     words = _words(header)
     is_channel = re.search(r"\((strain|deforma\w*|dehnung) *\d+\)", plain(header))
     return _speaks_of(words, _EXTENSOMETER) or words == {"le"} or bool(is_channel)
+
+
+def _is_of_the_crosshead(header: str) -> bool:
+    """Whether a column's name speaks of the crosshead's travel; a displacement beside a strain may be its own."""
+    return not _is_of_an_extensometer(header) and _speaks_of(_words(header), _CROSSHEAD)
 
 
 def _is_named(header: str, quantity: str) -> bool:
@@ -1840,8 +1850,9 @@ _US_UNITS = {"in", "lbf", "kip", "psi", "ksi"}
 _ENDS_AT = 0.5
 # _BACK_AT: share of the strain before; a record that begins again is back below it in one step.
 _BACK_AT = 0.1
-# _UNLOADED: share of the largest stress; a specimen at the beginning of its record bears less.
-_UNLOADED = 0.2
+# _UNLOADED: share of the largest stress; a specimen at the beginning of its record bears less. Where its first rows are
+# cut off it bears up to _BEGINS_LOADED, and later _RISES times as much.
+_UNLOADED, _BEGINS_LOADED, _RISES = 0.2, 0.5, 1.5
 # _WHOLE_RUN: share of the largest stress; every record of a specimen reaches it.
 _WHOLE_RUN = 0.3
 # _FAR: share of the largest strain; every record of a specimen reaches it, and a preload does not.
@@ -1882,6 +1893,7 @@ class RawCurve:
       mode_in_head: the mode of rubber that head, names and sheet tell, and the text that does.
       area_in_doubt: two areas that the file tells, in words; empty where it does not.
       machine_travel: the strain is, or is made of, a travel that machine and grips have a share in.
+      follows: the name of a travel whose numbers the strain repeats from a row on, and that row; 0 for all rows.
       missing_cycles: the cycles that the file leaves out, `3 to 9`, by a column or by lines between the rows.
     """
 
@@ -1901,6 +1913,7 @@ class RawCurve:
     columns: tuple[str, str] = ("strain", "stress")
     sure_units: frozenset[Axis] = frozenset()
     machine_travel: bool = False
+    follows: tuple[str, int] | None = None
     compression_in_head: str = ""
     bending_in_head: str = ""
     mode_in_head: tuple[str, str] = ("", "")
@@ -2231,7 +2244,11 @@ def begins_again(strain: Array, stress: Array) -> list[int]:
     with np.errstate(over="ignore", invalid="ignore"):
         strain, stress = np.abs(strain - strain[0]), np.abs(stress)
     largest, strongest = float(np.nanmax(strain)), float(stress.max())
-    fell = (strain[1:] < _BACK_AT * strain[:-1]) & (stress[1:] < _UNLOADED * strongest)
+    later = np.maximum.accumulate(stress[:0:-1])[::-1]
+    farther = np.fmax.accumulate(strain[:0:-1])[::-1]
+    is_loaded = (later > _RISES * stress[1:]) & (farther > _FAR * largest)
+    least = np.where(is_loaded, _BEGINS_LOADED, _UNLOADED) * strongest
+    fell = (strain[1:] < _BACK_AT * strain[:-1]) & (stress[1:] < least)
     strain, fell = _without_returns(strain, stress, fell)
     starts = [0]
     farthest, strongest_yet = np.fmax.accumulate(strain), np.maximum.accumulate(stress)
@@ -2356,6 +2373,7 @@ def _curve(
     strain, how_strain = read_strain(table, axes["strain"], mark, options)
     stress, how_stress = read_stress(table, axes["stress"], mark, options)
     shear, how_shear = _shear_strain(axes["strain"].name, options.shear_strain)
+    follows = _followed_travel(table, axes["strain"], strain, mark)
     strain, stress, turned = _compression_negative(strain, stress, axes)
     found = f" ({', '.join(table.steps)})" if table.steps else ""
     steps = [
@@ -2371,7 +2389,7 @@ def _curve(
         steps=(
             *steps,
             *_sizes_not_used(axes, options),
-            *_whose_travel(axes["strain"]),
+            *_whose_travel(axes["strain"], follows),
             *how_shear,
             *turned,
         ),
@@ -2387,21 +2405,90 @@ def _curve(
             if column.unit_source == GIVEN
             or (column.unit.quantity != axis and column.unit_source != ASSUMED)
         ),
-        machine_travel=axes["strain"].is_of_the_machine,
+        machine_travel=axes["strain"].is_of_the_machine
+        or (follows is not None and follows[1] == 0 and _is_of_the_crosshead(follows[0])),
+        follows=follows,
         area_in_doubt=_area_in_doubt(table, options)
         if axes["stress"].unit.quantity == "load"
         else _load_in_doubt(table, axes["stress"], stress, mark, options),
     )
 
 
-def _whose_travel(column: Column) -> list[str]:
+def _whose_travel(column: Column, follows: tuple[str, int] | None) -> list[str]:
     """A travel that may be the specimen's or the machine's, and was taken for the specimen's."""
-    if column.unit.quantity != "displacement" or column.is_of_the_machine:
+    is_made = follows is not None and follows[1] == 0
+    name = follows[0] if follows is not None and is_made else column.name
+    if _is_of_the_crosshead(name) or _is_of_an_extensometer(name) or column.is_of_the_machine:
         return []
-    if column.is_of_an_extensometer:
+    if not is_made and column.unit.quantity != "displacement":
         return []
-    said = f"took column '{column.name}' as measured at the specimen"
+    made = f", over a length the strain in column '{column.name}'," if is_made else ""
+    said = f"took column '{name}'{made} as measured at the specimen"
     return [f"{said}; where it is the crosshead's, the modulus is the machine's"]
+
+
+# _SAME_TRAVEL: share of the range of strain, besides the rounding of both; machine and grips give way by more.
+_SAME_TRAVEL = 2e-5
+# _TAIL: share of the rows, at the end, and _FAR_ALONG of the strain's range, that follow a travel at least.
+_TAIL, _FAR_ALONG = 0.3, 0.2
+# _FEWEST_FOLLOWING: rows; fewer may lie on a line by chance.
+_FEWEST_FOLLOWING = 20
+# _FROM_THE_START: share of the rows, at the start, in which a preload or a zero may be different.
+_FROM_THE_START = 0.02
+
+
+def _followed_travel(
+    table: Table, column: Column, strain: Array, mark: DecimalMark
+) -> tuple[str, int] | None:
+    """The travel over a length that a strain [rows] is, from a row on to the end, and that row; None without one."""
+    if column.unit.quantity != "strain" or column.is_of_the_machine:
+        return None
+    for i, header in enumerate(table.header):
+        words = _words(header)
+        is_travel = _any_of(words, _WORDS["displacement"] | _ENDINGS["displacement"] | _TRAVEL)
+        if i == column.index or not is_travel or words & _OTHER_WORDS:
+            continue
+        cells = [row[i] if i < len(row) else "" for _, row in table.rows]
+        values = [number(cell, mark) for cell in cells]
+        travel = np.array([np.nan if value is None else value for value in values])
+        own = [row[column.index] for _, row in table.rows if column.index < len(row)]
+        rounding = column.unit.factor * _last_digit(own, mark), _last_digit(cells, mark)
+        for plain_strain in (strain, np.expm1(np.minimum(strain, 1.0))):
+            row = _follows_from(plain_strain, travel, rounding)
+            if row is not None:
+                return split_header(header)[0], row
+    return None
+
+
+def _follows_from(strain: Array, travel: Array, rounding: tuple[float, float]) -> int | None:
+    """The row from which a strain is a line over a travel, both [rows], but for their last digits; None without one."""
+    known = np.flatnonzero(np.isfinite(strain) & np.isfinite(travel))
+    if len(known) < _FEWEST_FOLLOWING:
+        return None
+    e, x = strain[known], travel[known]
+    start = int((1.0 - _TAIL) * len(e))
+    for _ in range(4):
+        moved = x[start:] - x[start]
+        if len(moved) < _FEWEST_FOLLOWING or not np.ptp(moved) > 0.0:
+            return None
+        slope, level = np.polyfit(moved, e[start:], 1)
+        off = np.abs(e - level - slope * (x - x[start]))
+        least = _SAME_TRAVEL * float(np.ptp(e)) + 0.6 * (rounding[0] + abs(slope) * rounding[1])
+        if off[start:].max() > least or abs(e[-1] - e[start]) < _FAR_ALONG * np.ptp(e):
+            return None
+        outside = np.flatnonzero(off > 2.0 * least)
+        start = int(outside[-1]) + 1 if len(outside) else 0
+    return 0 if start <= _FROM_THE_START * len(e) else int(known[start])
+
+
+def _last_digit(cells: Sequence[Cell], mark: DecimalMark) -> float:
+    """The step of the last digit behind the decimal mark of a column's cells."""
+    tails = (
+        str(cell).strip().rpartition("." if isinstance(cell, float) else mark) for cell in cells
+    )
+    return 10.0 ** -max(
+        (len(tail) for _, found, tail in tails if found and tail.isdigit()), default=0
+    )
 
 
 def _compression_negative(

@@ -311,6 +311,24 @@ def test_a_third_more_strain_makes_a_rare_modulus_of_a_steel(true, is_told):
     assert check_answer(find_law("voce"), parameters("voce", true), 400.0) is None
 
 
+@pytest.mark.parametrize(
+    ("modulus", "strength", "is_told"),
+    [
+        (40e3, 510.0, True),
+        (50e3, 600.0, True),
+        (72e3, 1100.0, True),
+        # Magnesium, tin, the strongest aluminium, and a titanium alloy.
+        (45e3, 400.0, False),
+        (50e3, 30.0, False),
+        (71e3, 740.0, False),
+        (80e3, 1100.0, False),
+    ],
+)
+def test_a_light_metal_s_modulus_with_a_steel_s_strength_is_told(modulus, strength, is_told):
+    found = check_answer(find_law("voce"), parameters("voce", modulus), strength)
+    assert (found is not None and found[0] == "rare modulus" and not found[2]) == is_told
+
+
 def test_a_given_modulus_is_not_judged():
     law = type(find_law("voce"))(fixed={"E": 51e3})
     assert check_answer(law, parameters("voce", 51e3), 1821) is None

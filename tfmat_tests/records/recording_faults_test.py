@@ -504,6 +504,59 @@ def test_a_strain_that_jumps_and_leaves_the_load_behind_is_warned_about(place, m
     assert f"jumps by 0.006 at {strain[row - 1]:.3g}" in said
 
 
+def with_a_travel(name, digits, switch=None, measure=""):
+    """What is said of a strain that is a crosshead's travel over 50 mm, from a row on, in a file with both."""
+    strain, stress = tension(300, end=0.1)
+    travel = 50.0 * (strain + 3.0 * stress / 200e3)
+    own = strain + 2e-6 * np.random.default_rng(1).standard_normal(300)
+    row = len(own) if switch is None else switch
+    over_length = travel / 50.0 if row == 0 else own[row - 1] + (travel - travel[row - 1]) / 60.0
+    given = np.where(np.arange(300) < row, own, over_length)
+    given = np.log1p(given) if measure == "true" else given
+    numbers = np.c_[travel, 100.0 * given, stress * (1.0 + given if measure == "true" else 1.0)]
+    rows = "\n".join(";".join(f"{value:.{digits}f}" for value in row) for row in numbers)
+    return f"{name} (mm);{measure} strain (%);{measure} stress (MPa)\n{rows}"
+
+
+TRAVELS = {"strain of the crosshead", "strain goes on as a travel"}
+
+
+@pytest.mark.parametrize("measure", ["engineering", "true"])
+@pytest.mark.parametrize("digits", [3, 5])
+def test_a_strain_that_repeats_a_crosshead_of_its_file_is_the_crosshead_s(
+    tmp_path, digits, measure
+):
+    path = write(tmp_path, with_a_travel("Crosshead", digits, 0, measure))
+    curve = load_file(path, VOCE)[0]
+    (said,) = [c.text for c in curve.warnings if c.kind in TRAVELS]
+    assert "made of column 'Crosshead'" in said
+    # A displacement may be the extensometer's own.
+    path = write(tmp_path, with_a_travel("Displacement", digits, 0, measure))
+    curve = load_file(path, VOCE)[0]
+    assert not TRAVELS & set(kinds(curve))
+    assert any("'Displacement', over a length the strain" in step for step in curve.steps)
+
+
+@pytest.mark.parametrize("name", ["Crosshead", "Displacement", "Extension"])
+@pytest.mark.parametrize("switch", [40, 200])
+def test_a_strain_that_goes_on_as_the_crosshead_without_a_jump_is_warned_about(
+    tmp_path, name, switch
+):
+    path = write(tmp_path, with_a_travel(name, 5, switch))
+    curve = load_file(path, VOCE)[0]
+    (caveat,) = [c for c in curve.warnings if c.kind in TRAVELS]
+    strain = float(caveat.text.removeprefix("from strain ").split()[0])
+    assert strain == pytest.approx(0.1 * switch / 299, rel=0.05)
+    assert f"column '{name}' over a length" in caveat.text
+    assert caveat.advice.endswith(f"--window=,{strain:.3g}")
+
+
+def test_an_extensometer_beside_a_crosshead_is_not_warned_about(tmp_path):
+    for digits in (3, 5):
+        path = write(tmp_path, with_a_travel("Crosshead", digits))
+        assert not TRAVELS & set(kinds(load_file(path, VOCE)[0]))
+
+
 def test_missing_rows_a_plateau_and_bursts_are_no_jumps():
     strain, stress = tension(300, end=0.1)
     some = np.r_[0:100, 130:300]

@@ -170,6 +170,20 @@ def test_specimens_of_any_length_density_and_preload_are_told_apart(points, ends
     assert begins_again(np.concatenate(strains), np.concatenate(stresses)) == [points]
 
 
+@pytest.mark.parametrize("cut_off", [0.25, 0.45])
+def test_a_specimen_whose_first_rows_are_cut_off_is_told_apart(cut_off):
+    """A load of a fifth and more of the largest at its first row was taken for a necking specimen's."""
+    strain = np.linspace(0.0, 0.15, 400)
+    stress = 300 * np.tanh(300 * strain)
+    later = stress > cut_off * 300
+    both = np.r_[strain, strain[later]], np.r_[stress, 0.9 * stress[later]]
+    assert begins_again(*both) == [400]
+    # An extensometer that is taken off while the load falls measures nothing any more.
+    end = np.linspace(0.95, 0.0, 60)
+    after = np.where(end < cut_off, 1e-4, 0.15 + 0.02 * (1.0 - end))
+    assert begins_again(np.r_[strain, after], np.r_[stress, 300 * end]) == []
+
+
 @pytest.mark.parametrize("points", [10, 40])
 def test_a_crosshead_that_comes_back_without_a_load_ends_a_specimen(points):
     """The broken specimen bears noise while the crosshead returns, and the next one is put in."""
