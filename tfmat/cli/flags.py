@@ -143,7 +143,10 @@ TRUST = repeated(
     "trust", "file of a law or test that a stored run or data set may run; may be repeated"
 )
 DATA_DIR = text("data_dir", "data", "folder of data sets, or one data set")
-_CONFIG = "config file; --config.KEY=VALUE changes a key"
+_CONFIG = (
+    "config file, your own or, in any folder, one that comes with tfmat (configs/NAME.py); "
+    "--config.KEY=VALUE changes a key"
+)
 
 
 def config_flags(default: str, meaning: str = _CONFIG) -> tuple[Flag, Flag]:

@@ -84,8 +84,9 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
     (measurements.jsonl). A study that was interrupted or killed goes on when the same command is
     given again; new points of the config are added to it. Points that cannot be had here (no NCCL,
     say) are left out, with the reason. Failures are told at the end, with their logs. Runs beyond
-    the processors of the machine are marked oversubscribed. The page is scaling_report.html in
-    --workdir; `tfmat report --workdir=…` makes it again.
+    the processors of the machine are marked oversubscribed. With --launcher=slurm the command waits
+    for its jobs, and cancels what is left of them when it is stopped. The page is
+    scaling_report.html in --workdir; `tfmat report --workdir=…` makes it again.
     """
     from tfmat.launch.mpirun import missing_hosts, parse_hosts
     from tfmat.scaling.measure import scale

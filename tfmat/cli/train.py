@@ -365,7 +365,9 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     The config file says with get_search() what is searched (docs/tuning.md). Each trial is an
     ordinary `tfmat train` in WORKDIR/trials/NUMBER/seed-0. Ctrl-C, SIGTERM and SIGUSR1 save every
     trial (exit status 75); the same command goes on, also after a kill or a power failure: no trial
-    that has ended is repeated. A search that has ended does nothing.
+    that has ended is repeated. A search that has ended does nothing. Workers on several machines
+    share WORKDIR under a lock that needs no flock, only files that are made once (O_EXCL): NFS has
+    that from version 3 on.
     """
     if not flag_values.serve:
         for flag in PAGE_FLAGS:

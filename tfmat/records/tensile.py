@@ -455,6 +455,8 @@ _SURE_FALL = 0.05
 SYMBOLS = {
     "modulus_mpa": ("E", "MPa"),
     "proof_stress_mpa": ("Rp0.2", "MPa"),
+    "upper_yield_strength_mpa": ("ReH", "MPa"),
+    "lower_yield_strength_mpa": ("ReL", "MPa"),
     "tensile_strength_mpa": ("Rm", "MPa"),
     "uniform_elongation": ("Ag", "-"),
     "total_uniform_elongation": ("Agt", "-"),
@@ -463,6 +465,14 @@ SYMBOLS = {
 }
 # An upper yield point: the load falls by a share of it within this strain, and stays there for as much again.
 _LATEST_YIELD, _YIELD_DROP, _LEAST_YIELD_DROP, _DEEPEST_YIELD_DROP = 0.03, 0.005, 0.02, 0.35
+# The upper yield strength (ISO 6892-1): the load falls by this share of it, and by so many standard deviations of the
+# noise, at no more than so much plastic strain: serrations of a flowing metal begin later.
+_FALL, _SURELY, _EARLY = 0.005, 5.0, 0.003
+# Strain behind it: means over the first length have no noise, the first of them is the initial transient; the load
+# stays below it for the second length.
+_WINDOW, _PLATEAU = 0.0005, 0.002
+# Share of the fall by which the plateau may still fall; more is a neck.
+_LEVEL = 0.5
 LARGEST_TRUE_STRAIN, _SMALLEST_STRETCH = 100.0, 1e-3
 
 
@@ -488,6 +498,7 @@ class TensileProperties:
     Attributes:
       modulus_mpa: chord modulus E, MPa.
       proof_stress_mpa: Rp0.2, the stress at 0.2 % plastic extension, MPa.
+      upper_yield_strength_mpa, lower_yield_strength_mpa: ReH, ReL, MPa, where the load falls as yielding begins.
       tensile_strength_mpa: Rm, the stress at maximum load, MPa.
       uniform_elongation: Ag, plastic strain at maximum load, -; total_uniform_elongation: Agt, the total strain there.
       elongation_after_fracture: A, plastic strain at the end, -; total_elongation: At, the total strain there.
@@ -495,6 +506,8 @@ class TensileProperties:
 
     modulus_mpa: Property
     proof_stress_mpa: Property
+    upper_yield_strength_mpa: Property
+    lower_yield_strength_mpa: Property
     tensile_strength_mpa: Property
     uniform_elongation: Property
     total_uniform_elongation: Property
@@ -527,6 +540,7 @@ def tensile_properties(
         it is not known.
     """
     modulus, origin, proof = _modulus_and_proof(strain, stress_mpa)
+    upper, lower = _yield_strengths(strain, stress_mpa, modulus, origin)
     top = index_of_maximum_load(strain, stress_mpa, stress_mpa)
     strength = float(stress_mpa[top])
     smooth = running_mean(stress_mpa)
@@ -536,7 +550,7 @@ def tensile_properties(
     highest = float(smooth.max())
     if len(later) and later.max() > highest + fall:
         return _without_strain_at_maximum(
-            strain, np.concatenate([stress_mpa, later]), modulus, proof
+            strain, np.concatenate([stress_mpa, later]), modulus, proof, upper, lower
         )
     least = float(smooth[top:].min())
     if unknown:
@@ -550,6 +564,8 @@ def tensile_properties(
     return TensileProperties(
         modulus_mpa=modulus,
         proof_stress_mpa=proof,
+        upper_yield_strength_mpa=upper,
+        lower_yield_strength_mpa=lower,
         tensile_strength_mpa=Property(
             strength,
             f"largest engineering stress, at strain {strain[top]:.4g}{too_early}",
@@ -564,7 +580,12 @@ def tensile_properties(
 
 
 def _without_strain_at_maximum(
-    strain: Array, stress: Array, modulus: Property, proof: Property
+    strain: Array,
+    stress: Array,
+    modulus: Property,
+    proof: Property,
+    upper: Property,
+    lower: Property,
 ) -> TensileProperties:
     """The strength from all rows; no elongation where the strain was not measured to the maximum load."""
     none = Property(
@@ -577,6 +598,8 @@ def _without_strain_at_maximum(
     return TensileProperties(
         modulus_mpa=modulus,
         proof_stress_mpa=proof,
+        upper_yield_strength_mpa=upper,
+        lower_yield_strength_mpa=lower,
         tensile_strength_mpa=Property(
             float(stress[top]),
             f"largest engineering stress of the record, {top + 1 - len(strain)} points after the measured strain ends"
@@ -673,6 +696,47 @@ def _offset_stress(strain: Array, stress: Array, slope: float, origin: float) ->
         return slope * (float(strain[near].mean()) + ahead - origin - _OFFSET)
     share = float(above[i] / (above[i] - above[i + 1]))
     return float(stress[i] + share * (stress[i + 1] - stress[i]))
+
+
+def _yield_strengths(
+    strain: Array, stress: Array, modulus: Property, origin: float
+) -> tuple[Property, Property]:
+    """ReH and ReL: the largest stress before the load falls at yielding, and the lowest of the plateau behind it."""
+    none = Property(None, "the load does not fall as yielding begins")
+    highest = np.maximum.accumulate(stress)
+    fall = np.maximum(_FALL * highest, _SURELY * noise_of(stress))
+    fallen = np.flatnonzero(highest - stress > fall)
+    if not len(fallen) or modulus.value is None:
+        return none, none
+    top = int(stress[: fallen[0]].argmax())
+    upper, start = float(stress[top]), float(strain[top])
+    early = start < _LATEST_YIELD and start - origin - upper / modulus.value < _EARLY
+    behind = strain >= start
+    window = ((strain[behind] - start) // _WINDOW).astype(int)
+    count = np.bincount(window)
+    means = np.bincount(window, stress[behind])[count > 0] / count[count > 0]
+    at = start + _WINDOW * np.flatnonzero(count)
+    plateau = means[(at > start) & (at < start + _PLATEAU)]
+    if not early or not len(plateau) or plateau.max() > upper - fall[top]:
+        return none, none
+    drop = upper - float(plateau.mean())
+    lowest = upper - (1.0 + _LEVEL) * drop
+    # The plateau ends where the load rises above its first maximum, at another maximum, or with the record.
+    after = means[1 + len(plateau) :]
+    above = np.flatnonzero(after > upper)
+    level = after[len(plateau) :].max(initial=-np.inf) > lowest
+    end = len(after)
+    if len(above):
+        end = int(above[0])
+    elif level and after[-1] < lowest:
+        end = int(after.argmax())
+    lower = float(means[1 : 1 + len(plateau) + end].min())
+    if not level or lower < (1.0 - _DEEPEST_YIELD_DROP) * upper:
+        return none, none
+    return (
+        Property(upper, f"largest stress before the load first falls, at strain {start:.4g}"),
+        Property(lower, f"lowest mean over {_WINDOW:.2%} of strain behind it, but for the first"),
+    )
 
 
 def _plastic(

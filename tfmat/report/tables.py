@@ -440,7 +440,9 @@ METHODS = {
 # Tensile properties: symbol -> factor and unit that people read them in.
 _READ_IN = {"E": (1e-3, "GPa"), **dict.fromkeys(("Ag", "Agt", "A", "At"), (100.0, "%"))}
 # Properties that stand in the table; the JSON file holds all.
-_SHOWN = ("E", "Rp0.2", "Rm", "Ag")
+_SHOWN = ("E", "Rp0.2", "ReH", "ReL", "Rm", "Ag")
+# Those of them that few materials have: symbol -> what it is.
+_RARE = {"ReH": "upper yield strength", "ReL": "lower yield strength"}
 _MOST_NAMES = 6
 # Letters that all names of curves begin with are left out from this number on.
 _WORTH_LEAVING_OUT = 5
@@ -648,13 +650,17 @@ def tensile_table(results: Sequence[Answer]) -> Table | None:
     shared = shared_beginning([result.curve for result in results])
     for key in conditions:
         table.add_column(Text(key), justify="right", overflow="fold")
-    shown = [one for one in (tensile[0].values() if tensile else ()) if one.symbol in _SHOWN]
+    known = {one.symbol for each in tensile for one in each.values() if one.value is not None}
+    absent = _RARE.keys() - known
+    entries = tensile[0].values() if tensile else ()
+    shown = [one for one in entries if one.symbol in _SHOWN and one.symbol not in absent]
     for entry in shown:
         table.add_column(_property_title(entry), justify="right", no_wrap=True)
     if tensile:
+        rare = "".join(f"{symbol} {name}, " for symbol, name in _RARE.items() if symbol in known)
         table.caption = (
-            "E chord modulus, Rp0.2 proof stress, Rm tensile strength, Ag plastic strain at maximum load (ISO 6892-1); "
-            "≥: the record ends before; the JSON file has more, and how each was got"
+            f"E chord modulus, Rp0.2 proof stress, {rare}Rm tensile strength, Ag plastic strain at maximum load "
+            "(ISO 6892-1); ≥: the record ends before; the JSON file has more, and how each was got"
         )
     for result in results:
         cells = [Text(result.conditions.get(key, "–")) for key in conditions]

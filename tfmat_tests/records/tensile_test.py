@@ -319,6 +319,45 @@ def test_an_upper_yield_point_is_not_the_strength():
     found = tensile_properties(strain, stress)
     assert found.tensile_strength_mpa.value == pytest.approx(340, abs=0.01)
     assert found.total_uniform_elongation.value == pytest.approx(0.15, abs=1e-3)
+    assert found.upper_yield_strength_mpa.value == pytest.approx(350, abs=205e3 * strain[1])
+    assert found.lower_yield_strength_mpa.value == pytest.approx(300, abs=0.01)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("end", [0.012, 0.2], ids=["extensometer taken off", "whole test"])
+def test_upper_and_lower_yield_strength(noise, end):
+    """ISO 6892-1, 3.10.2: the initial transient, here 263 MPa for 0.03 % of strain, is not the lower one, 270 MPa."""
+    strain = np.linspace(0, end, 4001)
+    plateau = np.where(strain < 0.0017, 263.0, np.where(strain < 0.009, 275.0, 270.0))
+    hardening = 270 + 150 * (1 - np.exp(-(strain - 0.02) / 0.05))
+    stress = np.where(strain < 0.02, plateau, hardening)
+    stress = np.where(strain < 290 / 207e3, 207e3 * strain, stress)
+    stress = stress + np.random.default_rng(3).normal(0, noise, len(stress))
+    found = tensile_properties(strain, stress)
+    assert found.upper_yield_strength_mpa.value == pytest.approx(
+        290, abs=207e3 * strain[1] + 3 * noise
+    )
+    assert found.lower_yield_strength_mpa.value == pytest.approx(270, abs=0.1 + 2 * noise)
+
+
+@pytest.mark.parametrize("points", [100, 4000])
+@pytest.mark.parametrize("noise", [0.0, 1.0, 5.0])
+def test_no_yield_point_where_the_load_does_not_fall_to_a_plateau(noise, points):
+    plastic = np.linspace(0, 0.1, points)
+    serrations = 8 * (plastic % 0.003 / 0.003 - 0.5) * (plastic > 0.005)
+    curves = {
+        "hardens": 250 + 200 * (1 - np.exp(-15 * plastic)),
+        "perfectly plastic": np.full(points, 250.0),
+        "serrated, from 0.5 % on": 250 + 200 * (1 - np.exp(-15 * plastic)) + serrations,
+        "necks at once": 250 - 900 * plastic,
+    }
+    for name, flow in curves.items():
+        stress = np.concatenate([np.linspace(0, flow[0], 50, endpoint=False), flow])
+        strain = stress / 207e3 + np.concatenate([np.zeros(50), plastic])
+        measured = stress + np.random.default_rng(1).normal(0, noise, len(stress))
+        found = tensile_properties(strain, measured)
+        assert found.upper_yield_strength_mpa.value is None, name
+        assert found.lower_yield_strength_mpa.value is None, name
 
 
 def test_what_a_short_record_cannot_tell_is_none_with_a_reason():
