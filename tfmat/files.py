@@ -90,6 +90,14 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         file.write(text)
 
 
+def write_arrays(path: str | os.PathLike, /, **arrays: Any) -> None:
+    """Writes arrays of numbers and texts as an `.npz` file, whole or not at all."""
+    import numpy as np  # as for msgspec
+
+    with atomic_write(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
 def sync_folder(folder: str | os.PathLike) -> None:
     """Makes renames inside `folder` survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)

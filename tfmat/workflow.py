@@ -607,7 +607,7 @@ def _evaluate(workdir: str, dataset: PackedDataset) -> "Evaluation":
     if len(dataset.parameters) <= _QUICK_REFERENCE and not is_sampled:
         with contextlib.suppress(InputError):  # there can be none, as the report says
             evaluation = add_reference(evaluation, identifier, dataset, REFERENCE_CURVES)
-    write_evaluation(workdir, evaluation.scores, **evaluation.arrays(dataset))
+    write_evaluation(workdir, evaluation.scores, evaluation.answers)
     return evaluation.scores
 
 
@@ -700,6 +700,13 @@ class Job:
     def form(self) -> RecordForm:
         """The meaning of the points and channels of a record."""
         return self.dataset.form if self.dataset else RecordForm.of(self.curves)
+
+    def build_network(self) -> "keras.Model":
+        """The network that is to be trained, with its scales left out."""
+        from tfmat.networks.factory import build_model
+
+        model = self.settings.model
+        return build_model(model, num_outputs=self.num_outputs, **self.form.network())
 
     @property
     def num_weights(self) -> int:
@@ -867,7 +874,7 @@ def main_job(
     _prepare_tensorflow(job.settings, backend, processes, workdir)
     with make_backend(backend, job.settings, processes=processes, folder=workdir) as workers:
         # Before anything is simulated.
-        workers.check_network(num_outputs=job.num_outputs, inputs=job.form.network())
+        workers.check_network(job.build_network)
         dataset = dataset or _dataset_for_all(job, data_dir, workers)
         train(dataset, workdir=workdir, backend=workers)
     if workers.rank != 0:

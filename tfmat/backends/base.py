@@ -740,11 +740,8 @@ class Backend(abc.ABC):
         """This worker's contiguous part of each global batch; InputError where a worker would have none."""
         return slice(0, global_batch_size)
 
-    def check_network(self, *, num_outputs: int, inputs: Mapping[str, Any]) -> None:  # noqa: B027
-        """InputError where the network of the settings cannot be divided, before anything is made for it.
-
-        The arguments are those of `tfmat.networks.build_model`.
-        """
+    def check_network(self, build: Callable[[], Any]) -> None:  # noqa: B027
+        """InputError where the network that `build` gives cannot be divided, before anything is made for it."""
 
     def examples_of_a_step(self, global_batch_size: int) -> int:
         """Examples whose gradients make a step: a worker's part alone where each takes steps by itself."""

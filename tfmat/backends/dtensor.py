@@ -470,8 +470,8 @@ class DTensorBackend(Backend):
         """The axes, over all processes."""
         return self.options.mesh
 
-    def check_network(self, **network: Any) -> None:
-        plan_of_config(self.settings, **network)
+    def check_network(self, build: Callable[[], Any]) -> None:
+        plan_of_config(self.settings, build())
 
     def build(
         self,

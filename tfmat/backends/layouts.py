@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -502,30 +502,15 @@ class Footprint:
     slots: int = 0
 
 
-def plan_of_config(
-    config: Settings, *, num_outputs: int, inputs: Mapping[str, Any]
-) -> tuple[Plan, tuple[Footprint, ...]]:
-    """Layouts and bytes of the config's network and optimizer; the network is built, and thrown away.
+def plan_of_config(config: Settings, model: Any) -> tuple[Plan, tuple[Footprint, ...]]:
+    """Layouts and bytes of the config's network and optimizer; InputError: see `make_plan`."""
+    from tfmat.optimizers import build_optimizer
 
-    `num_outputs` and `inputs` are what `build_model` wants, see `RecordForm.network`. InputError: see `make_plan`.
-    """
-    model, optimizer = network_of_config(config, num_outputs=num_outputs, inputs=inputs)
+    optimizer = build_optimizer(config.optimizer)
     optimizer.build(model.trainable_variables)
     options = config.parallel
     plan = make_plan(weights_of(model), options.mesh, options.layouts, options.zero_stage)
     return plan, _footprints(model, optimizer, plan)
-
-
-def network_of_config(
-    config: Settings, *, num_outputs: int, inputs: Mapping[str, Any]
-) -> tuple[Any, Any]:
-    """The config's network, and its optimizer, which is not built; see `plan_of_config` for the arguments."""
-    from tfmat.networks.factory import build_model
-    from tfmat.optimizers import build_optimizer
-
-    model = build_model(config.model, num_outputs=num_outputs, **inputs)
-    # The number of steps changes no slot.
-    return model, build_optimizer(config.optimizer)
 
 
 def _footprints(model: Any, optimizer: Any, plan: Plan) -> tuple[Footprint, ...]:

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -15,11 +15,12 @@ from tfmat.backends.base import (
     Arrays,
     Collectives,
     Messages,
+    SavedArray,
     SavedArrays,
     from_rank_0,
     num_bytes,
 )
-from tfmat.backends.layouts import bytes_of_variable, network_of_config, slots_of
+from tfmat.backends.layouts import bytes_of_variable, slots_of
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import (
     Batch,
@@ -45,6 +46,7 @@ from tfmat.networks.segments import (
     possible_cuts,
     segments,
 )
+from tfmat.optimizers import build_optimizer
 
 # --------------------------------------------------------------------------------------------------
 # Places of processes among the stages, and the order of their work. A batch goes through the stages as micro-batches.
@@ -348,7 +350,7 @@ class StageState:
         }
         self.is_whole = False
         # Arrays that `hand_out` tells all processes; empty on all ranks but 0.
-        self._whole: dict[str, Any] = {}
+        self._whole: dict[str, np.ndarray | SavedArray] = {}
         self._set_apart(before._whole if before else {})
 
     def read(self, own: Iterable[tuple[str, Any]], first: bool) -> Arrays:
@@ -399,7 +401,7 @@ class StageState:
                 put(variable.value, np.zeros([0]))
         self.is_whole = False
 
-    def _set_apart(self, before: dict[str, Any]) -> None:
+    def _set_apart(self, before: SavedArrays) -> None:
         own = set(self._names.values())
         for name, variable in self._all.items():
             value = variable.value
@@ -458,13 +460,9 @@ class PipelinePlan:
     notices: tuple[str, ...]
 
 
-def plan_stages(config: Settings, *, num_outputs: int, inputs: Mapping[str, Any]) -> PipelinePlan:
-    """The stages of the config's network, which is built, and thrown away; see `plan_of_config` for the arguments.
-
-    Raises:
-      InputError: see `make_stages`.
-    """
-    model, optimizer = network_of_config(config, num_outputs=num_outputs, inputs=inputs)
+def plan_stages(config: Settings, model: keras.Model) -> PipelinePlan:
+    """The stages of the config's network; InputError: see `make_stages`."""
+    optimizer = build_optimizer(config.optimizer)
     options = config.parallel
     num_stages, replicas = options.mesh.size(STAGE), options.mesh.size(BATCH)
     found = make_stages(model, num_stages, options.stages)
@@ -774,8 +772,8 @@ class PipelineBackend(SingleBackend):
         """See Backend.world_size: the stages of a replica are one worker together."""
         return self.place_in_mesh.num_replicas
 
-    def check_network(self, **network: Any) -> None:
-        plan_stages(self.settings, **network)
+    def check_network(self, build: Callable[[], Any]) -> None:
+        plan_stages(self.settings, build())
 
     @property
     def parts_of_a_batch(self) -> int:

@@ -21,7 +21,6 @@ from tfmat.backends.layouts import (
     Footprint,
     Weight,
     bytes_of_variable,
-    network_of_config,
     slot_owners,
     whole_footprint,
     whole_footprints,
@@ -36,6 +35,7 @@ from tfmat.optimizers import (
     LARC,
     LARS,
     NovoGrad,
+    build_optimizer,
     exclude_alike,
     original_class,
 )
@@ -213,18 +213,14 @@ def _filled_up(flat: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def plan_processes(
-    config: Settings,
-    workers: int,
-    *,
-    num_outputs: int,
-    inputs: Mapping[str, Any],
+    config: Settings, model: keras.Model, workers: int
 ) -> tuple[tuple[Footprint, ...], tuple[Collective, ...]]:
     """Footprints of processes that share batches, and the exchanges of a step; ZeRO divides slots over them.
 
     Slots come from the optimizer that the backend would build, so that padding is in them. Gradients of a process's own
     examples are whole before they are summed. `compression` is none or fp16; for the rest see `plan_of_config`.
     """
-    model, optimizer = network_of_config(config, num_outputs=num_outputs, inputs=inputs)
+    optimizer = build_optimizer(config.optimizer)
     variables = model.trainable_variables
     is_divided = config.parallel.zero_stage > 0 and workers > 1
     division = Division(variables, workers if is_divided else 1, 0)

@@ -24,7 +24,7 @@ from tfmat.cli.flags import (
 )
 from tfmat.console import printable, progress_bar
 from tfmat.errors import InputError, Interrupted
-from tfmat.files import atomic_write, make_folder
+from tfmat.files import atomic_write, make_folder, write_arrays
 
 if TYPE_CHECKING:
     from tfmat.identification.answer import Identification
@@ -457,21 +457,20 @@ def write_samples(
 
         write_inference_data(results, path)
     else:
-        arrays: dict[str, Any] = {
-            "samples": [known.values * np.nan if each is None else each.values for each in drawn],
-            "log_density": [
+        write_arrays(
+            path,
+            samples=[known.values * np.nan if each is None else each.values for each in drawn],
+            log_density=[
                 known.log_density * np.nan if each is None else each.log_density for each in drawn
             ],
-            "parameters": known.names,
-            "units": known.units,
-            "curves": [result.curve.name for result in results],
-            "certificate": [
+            parameters=known.names,
+            units=known.units,
+            curves=[result.curve.name for result in results],
+            certificate=[
                 "" if result.posterior is None else result.posterior.certificate.status
                 for result in results
             ],
-        }
-        with atomic_write(path, "wb") as file:
-            np.savez(file, **arrays)
+        )
     lines = [("", f"{len(known.values):,} samples of each curve: {path}{replaced}")]
     own = any(each.posterior and not each.posterior.certificate.is_exact for each in results)
     if uncertainty == "gaussian" and own:

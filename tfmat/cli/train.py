@@ -7,7 +7,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tfmat.data.dataset import PackedDataset
     from tfmat.identification.evaluate import Evaluated
     from tfmat.identification.identifier import Identifier
+    from tfmat.workflow import Job
 
 # --------------------------------------------------------------------------------------------------
 # `tfmat train`.
@@ -226,7 +227,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
         evaluation = evaluate(identifier, dataset, progress)
     if flag_values.reference:
         evaluation = _with_reference(evaluation, identifier, dataset, flag_values.num_reference)
-    write_evaluation(workdir, evaluation.scores, **evaluation.arrays(dataset))
+    write_evaluation(workdir, evaluation.scores, evaluation.answers)
     report = write_training_report(workdir)
     if flag_values.json is not None:
         write_json(flag_values.json, evaluation.scores)
@@ -559,52 +560,47 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     """
     config = read_config(flag_values)
     from tfmat.config import Settings
-    from tfmat.records.simulation import RecordForm
-    from tfmat.workflow import curve_settings
+    from tfmat.workflow import Job, curve_settings
 
     settings = Settings.of(config)
-    curves = curve_settings(config)
-    num_outputs = len(curves.build_law().identified)
+    job = Job(settings, curve_settings(config), None, pathlib.Path())
     from tfmat.launch.processes import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
-    network: dict[str, Any] = {
-        "num_outputs": num_outputs,
-        "inputs": RecordForm.of(curves).network(),
-    }
     if settings.parallel.has_stages:
-        return _show_stages(settings, network, flag_values.json)
+        return _show_stages(job, flag_values.json)
     if flag_values.backend != "dtensor":
-        return _show_processes(settings, flag_values.backend, network, flag_values.json)
+        return _show_processes(job, flag_values.backend, flag_values.json)
     from tfmat.backends.layouts import collectives_of_step, plan_of_config
     from tfmat.backends.registry import check_config_for
     from tfmat.launch.processes import find_processes
 
     check_config_for("dtensor", settings, find_processes())
-    plan, footprints = plan_of_config(settings, **network)
+    plan, footprints = plan_of_config(settings, job.build_network())
     notices = list(plan.notices)
     if settings.parallel.layouts:
         notices.append(
             "the exchanges of activations are an estimate here: DTensor chooses some layouts between layers itself"
         )
     collectives = collectives_of_step(plan, config.global_batch_size)
-    about = {"mesh": str(plan.mesh), "zero_stage": plan.zero_stage}
+    about: dict[str, str | int] = {"mesh": str(plan.mesh), "zero_stage": plan.zero_stage}
     devices = plan.mesh.num_devices
     title = f"mesh {plan.mesh}, {devices} device{'s' if devices > 1 else ''}"
     return _show(flag_values.json, settings, title, about, footprints, collectives, notices, plan)
 
 
-def _show_stages(settings: "Settings", network: dict[str, Any], as_json: bool) -> int:
+def _show_stages(job: "Job", as_json: bool) -> int:
     from tfmat.backends.pipeline import plan_stages
     from tfmat.backends.registry import check_config_for
     from tfmat.console import open_console, open_table
     from tfmat.launch.processes import find_processes
 
     # As on a machine with as many processes.
+    settings = job.settings
     mesh = settings.parallel.mesh
     processes = dataclasses.replace(find_processes(), size=mesh.num_devices)
     check_config_for("mpi", settings, processes)
-    plan = plan_stages(settings, **network)
+    plan = plan_stages(settings, job.build_network())
     if as_json:
         content = {"mesh": str(mesh), **dataclasses.asdict(plan)}
         print(json.dumps(content, indent=2, ensure_ascii=False))
@@ -637,18 +633,13 @@ def _show_stages(settings: "Settings", network: dict[str, Any], as_json: bool) -
     return 0
 
 
-def _show_processes(
-    settings: "Settings",
-    backend: str,
-    network: dict[str, Any],
-    as_json: bool,
-) -> int:
+def _show_processes(job: "Job", backend: str, as_json: bool) -> int:
     from tfmat.backends.registry import check_config_for
     from tfmat.backends.zero import plan_processes
     from tfmat.config import BATCH
     from tfmat.launch.processes import find_processes
 
-    options = settings.parallel
+    settings, options = job.settings, job.settings.parallel
     mesh = options.mesh
     workers = mesh.size(BATCH)
     if mesh.num_devices != workers:
@@ -664,7 +655,7 @@ def _show_processes(
     # As on a machine with as many processes.
     processes = dataclasses.replace(find_processes(), size=workers)
     check_config_for(backend, settings, processes)
-    footprints, collectives = plan_processes(settings, workers, **network)
+    footprints, collectives = plan_processes(settings, job.build_network(), workers)
     notices = []
     if options.local_steps > 1:
         notices.append(f"the workers exchange once in {options.local_steps} steps")
@@ -672,7 +663,11 @@ def _show_processes(
         notices.append("the slots are on the disk of each process, not in its memory")
     if settings.model.batch_normalization == "synchronized" and workers > 1:
         notices.append("the sums of batch normalisation over the processes are left out")
-    about = {"backend": backend, "processes": workers, "zero_stage": options.zero_stage}
+    about: dict[str, str | int] = {
+        "backend": backend,
+        "processes": workers,
+        "zero_stage": options.zero_stage,
+    }
     title = f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}"
     return _show(as_json, settings, title, about, footprints, collectives, notices)
 
@@ -681,7 +676,7 @@ def _show(
     as_json: bool,
     settings: "Settings",
     title: str,
-    about: dict[str, Any],
+    about: dict[str, str | int],
     footprints: Sequence["Footprint"],
     collectives: Sequence["Collective"],
     notices: list[str],

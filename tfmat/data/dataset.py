@@ -36,6 +36,7 @@ from tfmat.files import (
     is_locked,
     locked,
     read_json,
+    write_arrays,
     write_error,
     write_json,
 )
@@ -474,8 +475,7 @@ class Kept:
         if self._folder is None:
             return
         try:
-            with atomic_write(self._folder / f"fits-{key}.npz") as file:
-                np.savez(file, found=found)
+            write_arrays(self._folder / f"fits-{key}.npz", found=found)
         except InputError as error:
             _LOG.warning("fits are not kept for the next run: %s", error)
             self._folder = None

@@ -48,6 +48,7 @@ from tfmat.identification.results import (
     PosteriorScores,
     ReferenceScores,
     Score,
+    ScoredAnswers,
     Spread,
     SpreadBin,
     Tails,
@@ -719,7 +720,7 @@ class Reference:
         by_parameter = {}
         for i, name in enumerate(self.parameters):
             by_parameter[name] = BestPossible(
-                **self._scores(i, np.ones(len(self.network), bool)),
+                **msgspec.structs.asdict(self._scores(i, np.ones(len(self.network), bool))),
                 cramer_rao=None if self.cramer_rao is None else float(self.cramer_rao[:, i].mean()),
                 posterior_calibration=float((self.bayes[:, i] / self.bayes_variance[:, i]).mean()),
                 interval_coverage=float(self.inside[:, i].mean()),
@@ -745,30 +746,29 @@ class Reference:
                 high=high,
                 num_curves=int(inside.sum()),
                 parameters={
-                    name: ErrorScores(**self._scores(i, inside))
-                    for i, name in enumerate(self.parameters)
+                    name: self._scores(i, inside) for i, name in enumerate(self.parameters)
                 },
             )
             for low, high, inside in bins_of(quantity)
         ]
 
-    def _scores(self, column: int, rows: Flags) -> dict[str, Any]:
+    def _scores(self, column: int, rows: Flags) -> ErrorScores:
         """The numbers of one parameter over some of the curves."""
         variance = self.bayes_variance[rows, column]
         network, fitted = self.network[rows, column], self.least_squares[rows, column]
         eta, eta_error = _eta(self.network_excess[rows, column], variance)
         fitted_eta, fitted_error = _eta(self.least_squares_excess[rows, column], variance)
         count = len(variance)
-        return {
-            "bayes_risk": float(variance.mean()),
-            "bayes_risk_error": float(variance.std(ddof=1) / np.sqrt(count)) if count > 1 else None,
-            "network_mse": float(network.mean()),
-            "least_squares_mse": float(fitted.mean()),
-            "eta": eta,
-            "eta_error": eta_error,
-            "least_squares_eta": fitted_eta,
-            "least_squares_eta_error": fitted_error,
-        }
+        return ErrorScores(
+            bayes_risk=float(variance.mean()),
+            bayes_risk_error=float(variance.std(ddof=1) / np.sqrt(count)) if count > 1 else None,
+            network_mse=float(network.mean()),
+            least_squares_mse=float(fitted.mean()),
+            eta=eta,
+            eta_error=eta_error,
+            least_squares_eta=fitted_eta,
+            least_squares_eta_error=fitted_error,
+        )
 
 
 def _eta(excess: Array, variance: Array) -> tuple[float, float | None]:
@@ -1221,24 +1221,13 @@ class Evaluated:
 
     Attributes:
       scores: what `evaluation.json` holds.
-      true_values, identified_values: [curves, parameters], in the parameters' units, for pictures.
+      answers: to each curve, for pictures.
       reference: the best that is possible and least squares, curve by curve (`add_reference`); None without it.
     """
 
     scores: Evaluation
-    true_values: Array
-    identified_values: Array
+    answers: ScoredAnswers
     reference: Reference | None = None
-
-    def arrays(self, dataset: PackedDataset) -> dict[str, Any]:
-        """The arguments of `tfmat.report.run_files.write_evaluation` that tell of single curves."""
-        start = dataset.num_train + dataset.num_validation
-        return {
-            "true_values": self.true_values,
-            "identified_values": self.identified_values,
-            "features": dataset.features[start : start + len(self.true_values)],
-            "floor_variance": self.reference.bayes_variance if self.reference else None,
-        }
 
 
 def evaluate(
@@ -1261,12 +1250,13 @@ def evaluate(
     start = dataset.num_train + dataset.num_validation
     total = dataset.num_test
     noise = _noise(dataset)
-    labels, known, errors = [], list[tuple[Array, Array]](), []
+    labels, known, errors, largest = [], list[tuple[Array, Array]](), [], []
     for first in range(0, total, CURVES_PER_CALL):
         rows = slice(start + first, start + min(first + CURVES_PER_CALL, total))
         features = dataset.features[rows]
         raw, std, limits = identifier.answers(features, COVERAGES)
         labels.append(np.clip(raw, 0.0, 1.0))
+        largest.append(features[:, :, :2].max(axis=1))
         known += [] if std is None or limits is None else [(std, limits)]
         errors.append(_curve_errors(identifier, dataset, features, labels[-1], noise))
         if progress:
@@ -1299,7 +1289,9 @@ def evaluate(
         posterior=checked,
         parameters=scores,
     )
-    return Evaluated(found, true_values, values)
+    strain, stress = np.concatenate(largest).T
+    answers = ScoredAnswers(true_values, values, strain, stress, np.empty((0, values.shape[1])))
+    return Evaluated(found, answers)
 
 
 def add_reference(
@@ -1322,11 +1314,12 @@ def add_reference(
       InputError: the data set's curves were not simulated, have no noise, or an observation model without a likelihood.
     """
     check_reference(dataset)
-    values = evaluation.identified_values[:num_curves]
+    values = evaluation.answers.identified[:num_curves]
     labels = [p.to_unit_interval(values[:, i]) for i, p in enumerate(identifier.parameters)]
     measured = measure(dataset, identifier.parameters, np.stack(labels, axis=1), progress)
     scores = msgspec.structs.replace(evaluation.scores, reference=measured.scores())
-    return dataclasses.replace(evaluation, scores=scores, reference=measured)
+    answers = dataclasses.replace(evaluation.answers, floor_variance=measured.bayes_variance)
+    return Evaluated(scores, answers, measured)
 
 
 def find_test_data(

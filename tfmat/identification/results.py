@@ -4,11 +4,14 @@
 not in the file. Fields with a default may be missing in a file of an older tfmat.
 """
 
+import dataclasses
 import math
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, Struct, UnsetType
+from numpy.typing import NDArray
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -481,6 +484,24 @@ class PosteriorScores(Struct, kw_only=True):
     contraction: dict[str, float]
     z_score: dict[str, ZScore] = {}
     exact: BesideExact | UnsetType | None = UNSET
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredAnswers:
+    """The network's answers to the test curves beside the truth: `test_answers.npz`.
+
+    Attributes:
+      true, identified: [curves, parameters], in the parameters' units.
+      max_strain, max_stress_mpa: of each curve, [curves], - and MPa.
+      floor_variance: variance of the scaled label that is left when all that a curve says is used (the posterior's, of
+        which the Bayes risk is the mean), [first curves, parameters]; empty where it was not worked out.
+    """
+
+    true: NDArray[np.floating]
+    identified: NDArray[np.floating]
+    max_strain: NDArray[np.floating]
+    max_stress_mpa: NDArray[np.floating]
+    floor_variance: NDArray[np.floating]
 
 
 class ErrorScores(Struct, kw_only=True):

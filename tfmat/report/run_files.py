@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from tfmat.config import RunDetails
 from tfmat.errors import InputError
 from tfmat.files import (
-    atomic_write,
     check_json,
     is_locked,
     make_folder,
     parse_json,
     read_json,
+    write_arrays,
     write_json,
 )
 from tfmat.identification.results import (
@@ -36,6 +36,7 @@ from tfmat.identification.results import (
     NotNegative,
     PosteriorPicture,
     ReferenceScores,
+    ScoredAnswers,
     TestsPicture,
 )
 from tfmat.launch.machine import Session
@@ -220,52 +221,13 @@ Array = NDArray[np.floating]
 ANSWERS_FILE = "test_answers.npz"
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoredAnswers:
-    """The network's answers to the test curves beside the truth: `test_answers.npz`.
-
-    Attributes:
-      true, identified: [curves, parameters], in the parameters' units.
-      max_strain, max_stress_mpa: of each curve, [curves], - and MPa.
-      floor_variance: variance of the scaled label that is left when all that a curve says is used (the posterior's, of
-        which the Bayes risk is the mean), [first curves, parameters]; empty where it was not worked out.
-    """
-
-    true: Array
-    identified: Array
-    max_strain: Array
-    max_stress_mpa: Array
-    floor_variance: Array
-
-
 def write_evaluation(
-    workdir: str | os.PathLike,
-    evaluation: Evaluation,
-    true_values: Array,
-    identified_values: Array,
-    features: Array,
-    floor_variance: Array | None = None,
+    workdir: str | os.PathLike, evaluation: Evaluation, answers: ScoredAnswers
 ) -> None:
-    """Writes evaluation.json, and beside it the answers, from which the report draws its pictures.
-
-    Args:
-      true_values, identified_values: [curves, parameters], in the parameters' units.
-      features: the test curves, [curves, points, 3]: strain (-), stress (MPa), flag of padded points, which are 0.
-      floor_variance: see `ScoredAnswers`.
-    """
+    """Writes evaluation.json, and beside it the answers, from which the report draws its pictures."""
     workdir = make_folder(workdir)
-    arrays = {
-        "true": true_values,
-        "identified": identified_values,
-        "max_strain": np.max(features[:, :, 0], axis=1),
-        "max_stress_mpa": np.max(features[:, :, 1], axis=1),
-        "floor_variance": np.empty((0, true_values.shape[1]))
-        if floor_variance is None
-        else floor_variance,
-    }
-    with atomic_write(workdir / ANSWERS_FILE) as file:
-        kept: dict[str, Any] = {name: np.asarray(a, np.float32) for name, a in arrays.items()}
-        np.savez(file, **kept)
+    arrays = {name: np.asarray(array, np.float32) for name, array in vars(answers).items()}
+    write_arrays(workdir / ANSWERS_FILE, **arrays)
     write_json(workdir / "evaluation.json", evaluation)
 
 

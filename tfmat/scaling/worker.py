@@ -337,7 +337,7 @@ class _Bench:
             steps += len(block.indices)
         elapsed = time.monotonic() - started
         used = (time.process_time() - used) / elapsed / len(os.sched_getaffinity(0))
-        found = meter.summary()["use"] | {"cpu_utilisation": used}
+        found = meter.summary().use | {"cpu_utilisation": used}
         use = rank_use(self.backend.rank, platform.node(), found, self.backend.bytes_per_step)
         return TaskAnswer(steps, elapsed, use)
 
@@ -426,21 +426,6 @@ def measure_training(order: Order, processes: Processes, folder: pathlib.Path) -
         return [check_json(own, TaskAnswer, run)]
 
 
-class _RankProfile(Struct):
-    """The part of profile.json that is about one rank."""
-
-    rank: int
-    node: str
-    steps: int
-    use: dict[str, Any]
-    timed_steps: int = 0
-    step_seconds: float = 0.0
-
-
-class _Profile(Struct):
-    ranks: list[_RankProfile]
-
-
 class LineUse(Struct):
     """The part `use` of a line of metrics.jsonl."""
 
@@ -484,8 +469,10 @@ def training_lines(
 
 def _answers_of_run(run: pathlib.Path) -> list[TaskAnswer]:
     """The answers of all ranks, from profile.json and metrics.jsonl."""
-    path, metrics = run / "profile.json", run / "metrics.jsonl"
-    profile: _Profile = check_json(read_json(path), _Profile, path)
+    from tfmat.training.meter import FILE, Profile
+
+    path, metrics = run / FILE, run / "metrics.jsonl"
+    profile: Profile = check_json(read_json(path), Profile, path)
     lines = [parse_json(line) for line in metrics.read_text("utf-8").splitlines()]
     records: list[MeteredLine] = check_json(lines, list[MeteredLine], metrics)
     if not all(rank.timed_steps for rank in profile.ranks):
@@ -504,11 +491,11 @@ def _answers_of_run(run: pathlib.Path) -> list[TaskAnswer]:
     ]
 
 
-def rank_use(rank: int, node: str, use: Mapping[str, Any], sent_bytes: float) -> RankUse:
+def rank_use(rank: int, node: str, use: Mapping[str, float], sent_bytes: float) -> RankUse:
     """The part of a Meter's summary that measurements keep, and the bytes sent per step."""
-    names = {field.name for field in dataclasses.fields(RankUse)}
-    found = {name: value for name, value in use.items() if name in names}
-    return RankUse(rank, node, bytes_sent_per_step=round(sent_bytes) or None, **found)
+    sent = {"rank": rank, "node": node, "bytes_sent_per_step": round(sent_bytes) or None}
+    found: RankUse = check_json({**use, **sent}, RankUse, "the use of a rank")
+    return found
 
 
 def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:

@@ -20,7 +20,7 @@ from scipy.stats import qmc
 from tfmat.data.dataset import PackedDataset, plain_name
 from tfmat.data.imported import PARTS, import_dataset
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, make_folder, spreadsheet_row
+from tfmat.files import atomic_write, make_folder, spreadsheet_row, write_arrays
 from tfmat.materials.law import Array
 from tfmat.records.laboratory import Laboratory
 from tfmat.specimens.emulator import Facts, ForwardNetwork, inputs_of, write_law
@@ -422,7 +422,7 @@ def _write_curves(folder: pathlib.Path, campaign: Campaign, seed: int) -> pathli
     parameters, parts = campaign.description.parameters, parts_of(len(campaign.outcomes), seed)
     complete = campaign.complete
     curves = [one.curve() for i in complete if (one := campaign.outcomes[i]) is not None]
-    arrays: dict[str, Any] = {
+    arrays = {
         "strain": np.stack([strain for strain, _ in curves]),
         "stress": np.stack([stress for _, stress in curves]),
         "parameters": campaign.drawn[complete, : len(parameters)],
@@ -440,8 +440,7 @@ def _write_curves(folder: pathlib.Path, campaign: Campaign, seed: int) -> pathli
     place = make_folder(folder / "curves" / content.hexdigest()[:8])
     path = place / f"{plain_name(campaign.description.name)}_{len(campaign.outcomes)}.npz"
     if not path.exists():
-        with atomic_write(path) as file:
-            np.savez(file, **arrays)
+        write_arrays(path, **arrays)
     return path
 
 

@@ -81,11 +81,11 @@ class ForwardNetwork:
     def to_text(self) -> str:
         """Everything in letters, for `from_text`; single precision, in which the network was trained."""
         file = io.BytesIO()
-        arrays: dict[str, Any] = {f"kernel{i}": array for i, array in enumerate(self.kernels)}
+        arrays = {f"kernel{i}": array for i, array in enumerate(self.kernels)}
         arrays |= {f"bias{i}": array for i, array in enumerate(self.biases)}
-        arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
-        arrays |= {name: getattr(self, name) for name in ("strain", "mean", "components")}
-        np.savez(file, **arrays)
+        single = {name: array.astype(np.float32) for name, array in arrays.items()}
+        further = {name: getattr(self, name) for name in ("strain", "mean", "components")}
+        np.savez(file, allow_pickle=False, **single, **further)
         return base64.b64encode(file.getvalue()).decode("ascii")
 
     @classmethod
@@ -311,13 +311,13 @@ def write_law(
         most = _DEVIATIONS * laboratory.strain_offset[1]
         meaning = "what the record's strain is short of the true one"
         parameters = (*parameters, Parameter(ZERO, "-", -most, most, "linear", meaning))
-    options: dict[str, Any] = {
+    options = {
         name: tuple(value)
         for name, value in laboratory.to_json().items()
         if isinstance(value, list) and name not in (MACHINE, "strain_offset", "max_strain")
     }
     options.setdefault("misfit", tuple(float(f"{share * facts.error:.3g}") for share in (0.5, 2.0)))
-    attributes: Mapping[str, Any] = {
+    attributes = {
         "name": facts.name,
         "title": facts.title,
         "source": facts.source,

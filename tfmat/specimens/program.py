@@ -29,13 +29,13 @@ from scipy.interpolate import PchipInterpolator
 
 from tfmat.errors import InputError, nearest
 from tfmat.files import (
-    atomic_write,
     check_json,
     is_locked,
     locked,
     make_folder,
     read_json,
     what_is_invalid,
+    write_arrays,
     write_error,
     write_json,
 )
@@ -947,10 +947,7 @@ class Store:
 def save(path: pathlib.Path, outcome: Outcome) -> None:
     """Writes a run's curve, whole or not at all; see `load`."""
     assert outcome.strain is not None and outcome.stress is not None
-    with atomic_write(path) as file:
-        np.savez(
-            file, strain=outcome.strain, stress=outcome.stress, seconds=np.array(outcome.seconds)
-        )
+    write_arrays(path, strain=outcome.strain, stress=outcome.stress, seconds=outcome.seconds)
 
 
 def load(path: pathlib.Path) -> Outcome:

@@ -9,17 +9,18 @@ import pathlib
 import platform
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import psutil
 import tensorflow as tf
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tfmat.backends.base import PARTS, Backend, StepTimes
 from tfmat.data.pipeline import Block
-from tfmat.files import atomic_write, write_json
+from tfmat.files import atomic_write, plain, write_json
 from tfmat.launch.processes import Processes, processors_per_rank
 
 # --------------------------------------------------------------------------------------------------
@@ -153,6 +154,31 @@ _KEPT_STEPS = 50_000
 _SAMPLE_STEPS = 100
 
 
+class RankProfile(Struct, kw_only=True, omit_defaults=True):
+    """A rank's entry in that file."""
+
+    rank: int
+    steps: int
+    seconds: dict[str, float]
+    use: dict[str, float]
+    clock: dict[str, float] = {}
+    timed_steps: int = 0
+    step_seconds: float = 0.0
+    parts: dict[str, dict[str, float]] | None = None
+    sample: dict[str, list[float]] | None = None
+    node: str = ""
+
+
+class Profile(Struct):
+    """That file."""
+
+    format: int
+    split: bool
+    backend: str
+    first_step: int
+    ranks: list[RankProfile]
+
+
 class StepProfile:
     """Seconds of the parts of steps on one worker, over many blocks: all of them add up to the time of the steps.
 
@@ -204,32 +230,28 @@ class StepProfile:
             }
         return {"input": self._sums["input"] / self._steps} if self._steps else {}
 
-    def details(self) -> dict[str, Any]:
-        """`step_seconds`, the mean; and with the times in the graph `parts`, their quartiles, and a `sample`."""
-        if not self._steps:
-            return {}
-        found: dict[str, Any] = {"timed_steps": self._steps}
-        found["step_seconds"] = self._sums["block"] / self._steps
+    def add_to(self, rank: RankProfile) -> None:
+        """Notes the mean of a step; with the times in the graph quartiles of its parts, and a sample."""
+        rank.use = {**self.means(), **rank.use}
+        if self._steps:
+            rank.timed_steps = self._steps
+            rank.step_seconds = self._sums["block"] / self._steps
         if not self._blocks:
-            return found
+            return
         parts = np.concatenate(self._blocks)
-        quartiles = np.quantile(parts, [0.25, 0.5, 0.75], axis=0).T
-        found["parts"] = {
-            name: dict(
-                zip(("low_quartile", "median", "high_quartile"), map(float, row), strict=True)
-            )
+        quartiles = np.quantile(parts, [0.25, 0.5, 0.75], axis=0).T.tolist()
+        titles = "low_quartile", "median", "high_quartile"
+        rank.parts = {
+            name: dict(zip(titles, row, strict=True))
             for name, row in zip(PARTS, quartiles, strict=True)
         }
-        sample = np.round(parts[-_SAMPLE_STEPS:], 7)
-        found["sample"] = {
-            name: column.tolist() for name, column in zip(PARTS, sample.T, strict=True)
-        }
-        return found
+        sample = np.round(parts[-_SAMPLE_STEPS:], 7).T.tolist()
+        rank.sample = dict(zip(PARTS, sample, strict=True))
 
 
 def write_profile(
     workdir: str | os.PathLike | None,
-    summary: Mapping[str, Any],
+    summary: RankProfile,
     backend: Backend,
     first_step: int,
 ) -> list[str]:
@@ -237,43 +259,37 @@ def write_profile(
 
     There is no file without a workdir, and no line where the steps were not split.
     """
-    mine = {**summary, "node": platform.node()}
+    summary.node = platform.node()
     if backend.rank >= _SAMPLED_RANKS:
-        mine.pop("sample", None)
-    ranks = backend.collectives.gather(mine)
+        summary.sample = None
+    ranks = [RankProfile(**each) for each in backend.collectives.gather(plain(summary))]
     split = backend.timed_calls > 0
     # A process that found all steps done leaves what the one before it wrote.
-    stays = not summary["steps"] and workdir and (pathlib.Path(workdir) / FILE).exists()
+    stays = not summary.steps and workdir and (pathlib.Path(workdir) / FILE).exists()
     if backend.rank == 0 and workdir is not None and not stays:
-        content = {
-            "format": _FORMAT,
-            "split": split,
-            "backend": backend.name,
-            "first_step": first_step,
-            "ranks": ranks,
-        }
+        content = Profile(_FORMAT, split, backend.name, first_step, ranks)
         write_json(pathlib.Path(workdir) / FILE, content)
-    if backend.rank or not split or not summary["steps"]:
+    if backend.rank or not split or not summary.steps:
         return []
     return table(ranks)
 
 
-def table(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+def table(ranks: Sequence[RankProfile]) -> list[str]:
     """Lines of text: milliseconds and shares of a step for each part, one line a rank."""
-    measured = [rank for rank in ranks if "parts" in rank]
+    measured = [rank for rank in ranks if rank.parts]
     if not measured:
         return [_TOO_SHORT]
     titles = [_TITLES.get(name, name) for name in PARTS]
     lines = [
-        f"where a step's time goes, ms (mean of {measured[0]['timed_steps']:,} steps)",
+        f"where a step's time goes, ms (mean of {measured[0].timed_steps:,} steps)",
         "rank      step  " + "".join(f"{title:>16}" for title in titles),
     ]
     for rank in measured[:_SHOWN_RANKS]:
-        seconds = rank["step_seconds"]
-        parts = [rank["use"][name] for name in PARTS]
+        seconds = rank.step_seconds
+        parts = [rank.use[name] for name in PARTS]
         cells = [f"{1e3 * part:.3f} ({part / seconds:4.0%})" for part in parts]
         row = "".join(f"{cell:>16}" for cell in cells)
-        lines.append(f"{rank['rank']:4d}  {1e3 * seconds:8.3f}  {row}")
+        lines.append(f"{rank.rank:4d}  {1e3 * seconds:8.3f}  {row}")
     if len(measured) > _SHOWN_RANKS:
         lines.append(f"and {len(measured) - _SHOWN_RANKS} more ranks: {FILE}")
     return lines
@@ -381,7 +397,7 @@ class Meter:
         calls = self._calls[False] or self._calls[True]
         return sum(examples for examples, _ in calls) / max(sum(s for _, s in calls), 1e-9)
 
-    def take(self) -> dict[str, Any]:
+    def take(self) -> dict[str, float]:
         """Seconds of each kind and use of the machine since the last `take`, and bytes that each step sends."""
         now = time.monotonic()
         found = {kind: self._seconds[kind] - self._taken[kind] for kind in KINDS}
@@ -396,24 +412,25 @@ class Meter:
             **self._machine.take(),
         }
 
-    def summary(self) -> dict[str, Any]:
-        """This worker's summary of the whole run, as a `StepProfile` takes it."""
+    def summary(self) -> RankProfile:
+        """This worker's summary of the whole run."""
         if self._trace:
             self._trace.stop()
         seconds = {kind: self._seconds[kind] for kind in KINDS}
         seconds["host"] = time.monotonic() - self._started - sum(seconds.values())
-        use: dict[str, Any] = dict(self._whole.take())
+        use = self._whole.take()
         if self._steps:
             use["evaluation"] = seconds["validation"] / self._steps
             use["checkpoint"] = seconds["checkpoint"] / self._steps
-        return {
-            "rank": self._backend.rank,
-            "steps": self._steps,
-            "seconds": {kind: round(value, 6) for kind, value in seconds.items()},
-            "use": {**self._profile.means(), **use},
-            "clock": self._backend.collectives.clock._asdict(),
-            **self._profile.details(),
-        }
+        found = RankProfile(
+            rank=self._backend.rank,
+            steps=self._steps,
+            seconds={kind: round(value, 6) for kind, value in seconds.items()},
+            use=use,
+            clock=self._backend.collectives.clock._asdict(),
+        )
+        self._profile.add_to(found)
+        return found
 
 
 # _SECONDS_BETWEEN_SAMPLES: between looks at the GPU, at least.
@@ -446,7 +463,7 @@ class MachineUse:
         if sample:
             self._samples.append(sample)
 
-    def take(self) -> dict[str, Any]:
+    def take(self) -> dict[str, float]:
         """Begins anew; what was not measured is missing.
 
         Returns:
@@ -456,7 +473,7 @@ class MachineUse:
         """
         seconds = max(time.monotonic() - self._started, 1e-9)
         used = self._processor_seconds() - self._used
-        found: dict[str, Any] = {
+        found = {
             "cpu_utilisation": round(used / seconds / self._processors, 4),
             "machine_cpu_utilisation": round(psutil.cpu_percent() / 100, 4),
             "memory_bytes": peak_memory(),

@@ -30,6 +30,7 @@ from tfmat.files import (
     make_folder,
     read_json,
     sync_folder,
+    write_arrays,
     write_error,
     write_json,
 )
@@ -297,8 +298,7 @@ class RunFolder:
         """Writes one checkpoint and removes the oldest beyond those that are kept."""
         make_folder(self.checkpoints)
         text = json.dumps({"format": FORMAT, **meta})
-        with atomic_write(self.checkpoint_file(step)) as file:
-            np.savez(file, allow_pickle=False, **{"meta": np.array(text), **arrays})
+        write_arrays(self.checkpoint_file(step), **{"meta": np.array(text), **arrays})
         self.remove_old_checkpoints()
 
     def remove_old_checkpoints(self) -> None:

@@ -59,7 +59,10 @@ def test_metrics_equal_their_formulas(trained_run, identifier):
         )
         assert score.r2 == pytest.approx(expected, rel=1e-10)
         assert 0.8 < score.r2 < 1.0
-    np.testing.assert_allclose(evaluation.true_values[:, 0], true_modulus)
+    answers, features = evaluation.answers, np.array(dataset.features[-dataset.num_test :])
+    np.testing.assert_allclose(answers.true[:, 0], true_modulus)
+    np.testing.assert_array_equal(answers.max_strain, features[:, :, 0].max(axis=1))
+    np.testing.assert_array_equal(answers.max_stress_mpa, features[:, :, 1].max(axis=1))
 
 
 def test_resimulated_errors_equal_their_formulas(trained_run, identifier):

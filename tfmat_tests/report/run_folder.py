@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.files import write_json
-from tfmat.identification.results import Evaluation
+from tfmat.identification.results import Evaluation, ScoredAnswers
 from tfmat.report.run_files import write_evaluation
 
 CURVES = 400
@@ -236,12 +236,11 @@ def _write_evaluation(folder: pathlib.Path, content: dict[str, Any], with_floor:
     random = np.random.default_rng(0)
     labels = random.uniform(size=(CURVES, 2))
     found = np.clip(labels + 0.01 * random.normal(size=labels.shape), 0, 1)
-    features = np.zeros((CURVES, 20, 3), np.float32)
-    features[:, :, 0] = np.linspace(0, 1, 20) * random.uniform(0.01, 0.05, (CURVES, 1))
-    features[:, :, 1] = 3000 * features[:, :, 0]
-    floor = np.full((CURVES // 2, 2), 0.008**2) if with_floor else None
+    strain = random.uniform(0.01, 0.05, CURVES)
+    floor = np.full((CURVES // 2 if with_floor else 0, 2), 0.008**2)
     scores = Evaluation(num_curves=CURVES, mse=0.0, parameters={})
-    write_evaluation(folder, scores, _values(labels), _values(found), features, floor)
+    answers = ScoredAnswers(_values(labels), _values(found), strain, 3000 * strain, floor)
+    write_evaluation(folder, scores, answers)
     write_json(folder / "evaluation.json", content)  # perhaps of an older tfmat
 
 
