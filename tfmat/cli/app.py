@@ -24,10 +24,9 @@ from tfmat.cli.serving import PAGE_FLAGS, asked_here, open_place
 from tfmat.errors import InputError, Interrupted, TfmatError
 from tfmat.files import write_json
 from tfmat.identification.answer import Effort, Identification, Value, identify, pool
-from tfmat.identification.api import options_by_kind
+from tfmat.identification.api import KINDS, Kind, kind_of_plain, options_by_kind, rank
 from tfmat.identification.least_squares import EVIDENCE
 from tfmat.identification.networks import law_alone
-from tfmat.identification.ranking import KINDS, Kind, kind_of_plain, rank
 from tfmat.identification.results import Ranked
 from tfmat.materials.cards import SOLVERS
 from tfmat.materials.registry import LAWS

@@ -28,9 +28,8 @@ from tfmat.files import atomic_write, make_folder, write_arrays
 
 if TYPE_CHECKING:
     from tfmat.identification.answer import Identification
-    from tfmat.identification.api import Asked
+    from tfmat.identification.api import Asked, Chosen
     from tfmat.identification.networks import Sidecar
-    from tfmat.identification.ranking import Chosen
     from tfmat.identification.results import Answer
     from tfmat.records.cleaning import CleaningOptions
     from tfmat.records.files import RecordFiles
@@ -322,7 +321,7 @@ def choose(
     read: "Callable[[Sidecar], list[MeasuredRecord]]",
 ) -> "Chosen":
     """The best law for the files, where none is named."""
-    from tfmat.identification.ranking import choose_law, kind_of_files
+    from tfmat.identification.api import choose_law, kind_of_files
 
     kind = kind_of_files(arguments, *reading_of(flag_values))
     with progress_bar(f"comparing laws for {kind.title}", "fits") as progress:

@@ -445,7 +445,7 @@ def noise_scale(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.launch.processes import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
-    from tfmat.large_batch.noise_scale import describe_noise, noise_scale_of_run
+    from tfmat.large_batch.sweeps import describe_noise, noise_scale_of_run
 
     with progress_bar("measuring gradients", "groups") as progress:
         found = noise_scale_of_run(

@@ -21,7 +21,7 @@ from tfmat.cli import app as module
 from tfmat.cli.app import Work
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.identification.ranking import KINDS, TENSION, rank
+from tfmat.identification.api import KINDS, TENSION, rank
 from tfmat.materials import LAWS
 from tfmat_tests.report.browser import open_chromium
 

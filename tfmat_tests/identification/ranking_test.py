@@ -8,8 +8,8 @@ import pytest
 import tfmat
 from tfmat.cli.main import main
 from tfmat.errors import InputError
+from tfmat.identification.api import KINDS, TENSION, choose_law, kind_of_files
 from tfmat.identification.networks import law_alone
-from tfmat.identification.ranking import KINDS, TENSION, choose_law, kind_of_files
 from tfmat.materials import find_law
 from tfmat.materials.registry import LAWS
 from tfmat.records.cleaning import CleaningOptions

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.large_batch.noise_scale import estimate_noise_scale, measure_squares, noise_figure
+from tfmat.large_batch.sweeps import estimate_noise_scale, measure_squares, noise_figure
 
 DIMENSION, NOISE, DISTANCE = 20, 0.5, 0.3
 
