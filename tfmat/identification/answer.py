@@ -1465,6 +1465,7 @@ def _misfit_of_curve(
         by_strain = 2.0 * stress_by_strain(curve.strain, answer, curve.strain_error)
         residual -= np.clip(residual, -by_strain, by_strain)
         yield from caveats.rounding_caveats(curve, law, parameters[0])
+    yield from caveats.yield_point_caveats(curve)
     # On evenly spread points, where a pause of the machine is one point and not many.
     target = dataclasses.replace(source.target, max_strain=None)
     strain, residual, valid = resample(curve.strain, residual, target)

@@ -26,6 +26,8 @@ ABOVE_NOISE = 2.0
 _OWN_ERROR = 0.25
 # _COARSE: share of the elastic strain; steps of the strain that are larger leave few of them to tell a modulus from.
 _COARSE = 0.1
+# _BELOW_YIELD: share of the upper yield strength; a curve that begins below it holds the yield point.
+_BELOW_YIELD = 0.8
 # A part of the curve where the residual is so many times the typical one; medians of so many points.
 _SOMEWHERE, _SMOOTHED = 2.0, 5
 # Advice about a parameter that a curve does not tell; only least squares takes a known one.
@@ -221,6 +223,22 @@ def misfit_caveats(
             "law follows roughly",
             f"law {law_name} follows {these} to {away}, {times}",
             "the 95 % intervals are widened for it; look at the residuals",
+        )
+
+
+def yield_point_caveats(curve: MeasuredTest) -> Iterator[Caveat]:
+    """A curve of a metal with an upper yield point, which smooth laws run through."""
+    if curve.tensile is None:
+        return
+    upper = curve.tensile.upper_yield_strength_mpa.value
+    lower = curve.tensile.lower_yield_strength_mpa.value
+    if upper is None or lower is None:
+        return
+    if curve.stress_mpa[0] < _BELOW_YIELD * upper:  # else a window leaves yielding out
+        yield Caveat(
+            "yield point",
+            f"the load falls from ReH {upper:.4g} to ReL {lower:.4g} MPa as yielding begins, which no law here does",
+            "fit what hardens behind that with the modulus given: --window=STRAIN, --fix=E=VALUE",
         )
 
 

@@ -708,13 +708,14 @@ class CleaningOptions:
       toe: `auto` takes off a toe, an offset of the strain and a preload where there is one; `off` never.
       cut_after_failure: cuts where the load drops for good; an engineering curve of a metal at its maximum load.
       envelope: makes the strain of noisy curves rise; off drops every point whose strain does not exceed all before.
-      window: `LOW,HIGH`, strains of the cleaned curve between which points count; either side may be empty.
+      window: `LOW,HIGH`, or a pair, strains of the cleaned curve between which points count; either side may be empty
+        or None.
     """
 
     toe: str = "auto"
     cut_after_failure: bool = True
     envelope: bool = True
-    window: str | None = None
+    window: str | tuple[float | None, float | None] | None = None
 
     def __post_init__(self) -> None:
         self.bounds()
@@ -725,10 +726,11 @@ class CleaningOptions:
         """The ends of the window in plain strain, None for one that is open; InputError where they make no sense."""
         if self.window is None:
             return None, None
-        sides = self.window.split(",")
+        text = self.window
+        sides = map(str.strip, text.split(",")) if isinstance(text, str) else text
         try:
-            low, high = (float(side) if side.strip() else None for side in sides)
-        except ValueError:
+            low, high = (None if side in (None, "") else float(side) for side in sides)
+        except (TypeError, ValueError):
             low = high = math.nan
         if (low is None and high is None) or not (low or 0.0) < (
             math.inf if high is None else high

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tfmat
 from tfmat.identification.answer import identify
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import law_alone
@@ -148,6 +149,30 @@ def test_the_eight_304l_curves_by_least_squares(real_curves):
         assert any("the specimen necks" in line.text for line in result.warnings)
         (said,) = [line.text for line in result.warnings if "leaves the law at" in line.text]
         assert float(said.split(" to ")[1].split(",")[0]) < 0.02  # the first points
+
+
+@pytest.mark.parametrize("upper", [250.0, 285.0], ids=["smooth", "yield point"])
+def test_a_yield_point_is_told_with_a_way_around_it(tmp_path, upper):
+    """Behind its plateau the steel follows Voce's law: what the warning says finds the law's Q and b."""
+    strain = np.linspace(0.0, 0.12, 2401)
+    parameters = np.array([[207e3, 250.0, 200.0, 12.0]])
+    stress = find_law("voce").stress(strain[None], parameters)[0]
+    plateau = 270.0 + (upper - 270.0) * (strain < 0.0015)
+    if upper > 270.0:
+        stress = np.where(stress < 270.0, np.minimum(207e3 * strain, plateau), stress)
+    stress = stress + np.random.default_rng(0).normal(0.0, 0.5, len(strain))
+    file = tmp_path / "steel.csv"
+    lines = [f"{a},{b}" for a, b in zip(strain, stress, strict=True)]
+    file.write_text("\n".join(["true strain,true stress [MPa]", *lines]))
+    (answer,) = tfmat.identify([file], law="voce")
+    kinds = [warning.kind for warning in answer.warnings]
+    assert kinds.count("yield point") == (upper > 270.0)
+    if upper > 270.0:
+        (behind,) = tfmat.identify([file], law="voce", window=(0.012, None), fixed={"E": 207e3})
+        assert "yield point" not in [warning.kind for warning in behind.warnings]
+        for name, truth in (("Q", 200.0), ("b", 12.0)):
+            low, high = behind.parameters[name].ci95
+            assert low < truth < high
 
 
 def machine_s(law_name, values, stiffness_mpa, start=0.0, points=400):

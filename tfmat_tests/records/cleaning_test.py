@@ -398,7 +398,13 @@ def test_a_true_curve_that_hardens_to_its_end_is_left_whole():
 
 
 @pytest.mark.parametrize(
-    ("window", "low", "high"), [("0.01,0.1", 0.01, 0.1), (",0.1", 0.0, 0.1), ("0.01,", 0.01, 0.144)]
+    ("window", "low", "high"),
+    [
+        ("0.01,0.1", 0.01, 0.1),
+        (" ,0.1", 0.0, 0.1),
+        ("0.01,", 0.01, 0.144),
+        ((0.01, None), 0.01, 0.144),
+    ],
 )
 def test_only_points_inside_the_window_count(window, low, high):
     curve = curve_of(window)
