@@ -26,7 +26,7 @@ from tfmat.records.programmes import (
     sampled_parameters,
     secant_range,
 )
-from tfmat.records.reading import RawCurve, is_stretch
+from tfmat.records.reading import SHEAR_WORDS, RawCurve, is_stretch
 from tfmat.records.record import Caveat, CurveTarget, MeasuredTest, drift_of_middle, half_cycles
 from tfmat.records.tables import MINIMUM_POINTS, STRAIN_UNITS, STRESS_UNITS
 from tfmat.records.tensile import elastic_line, engineering_stress, noise_of, stretch_of
@@ -166,26 +166,39 @@ def _check_rubber(curve: MeasuredTest, raw: RawCurve) -> str:
     return f"{text}; {advice}"
 
 
-# _ALONG_THE_LOAD: words of a stress that is no shear stress.
+# _ALONG_THE_LOAD: words of a strain or stress that is no shear; _AT_45: of one of two gauges across each other.
 _ALONG_THE_LOAD = re.compile(
     r"(?<![a-z])(axial|longitudinal|tensile|tension)|zugspannung", re.IGNORECASE
 )
+_AT_45 = re.compile(r"(?<![\w/\[])[+−-] ?45(?![\d/])")
+
+
+def _no_shear(raw: RawCurve) -> Caveat | None:
+    """The caveat of a column that is no shear, by its name, under a law of shear."""
+    for name in raw.columns:
+        of_one = name == raw.columns[0] and _AT_45.search(name)
+        if SHEAR_WORDS.search(name) or not (of_one or _ALONG_THE_LOAD.search(name)):
+            continue
+        said = "of one gauge" if of_one else "along the load"
+        advice = (
+            "the shear strain is the strain at +45° less the strain at -45° (ASTM D5379): add this column"
+            if of_one
+            else "of a laminate of ±45° under tension (ASTM D3518) the shear stress is half of the axial one, and the "
+            "shear strain the axial less the transverse strain: add these columns"
+        )
+        text = f"column '{name}' is {said}, and the law is for shear"
+        return Caveat("a law of shear for a tension test", text, advice, blocks=True)
+    return None
 
 
 def _check_kind(
     curve: MeasuredTest, raw: RawCurve, measured: _Measured, expectation: Expectation
 ) -> str:
     """A tension test under a law of shear, or the other way round, where its columns or modulus say so."""
-    if expectation is SHEAR and not raw.is_shear and _ALONG_THE_LOAD.search(raw.columns[1]):
-        text = f"column '{raw.columns[1]}' is along the load, and the law is for shear"
-        advice = (
-            "of a laminate of ±45° under tension (ASTM D3518) the shear stress is half of it, and the shear strain the "
-            "axial less the transverse strain: add these columns"
-        )
-        curve.warnings.append(
-            Caveat("a law of shear for a tension test", text, advice, blocks=True)
-        )
-        return f"{text}; {advice}"
+    caveat = _no_shear(raw) if expectation is SHEAR else None
+    if caveat is not None:
+        curve.warnings.append(caveat)
+        return f"{caveat.text}; {caveat.advice}"
     if expectation is METAL and raw.is_shear:
         text = "its columns are a shear strain and stress, and the law is for tension"
         other = SHEAR
@@ -438,6 +451,8 @@ def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
         )
         _warn(test, Caveat("stretch?", text, "if it is a stretch, say --strain_unit=stretch"))
     _check_size(test, raw, law)
+    if law.strain_measure == "engineering shear" and (caveat := _no_shear(raw)) is not None:
+        _warn(test, caveat)
     _check_direction(test, law)
     if isinstance(test.programme, Cyclic | CyclicShear):
         _check_cycles(test)

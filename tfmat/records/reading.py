@@ -542,7 +542,7 @@ _QUALIFIERS = word_set(
     en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
     zug traction tracción trazione tração unitaire unitaria unitario material direction quasi static
     cyclic monotonic interpolated resampled long green lagrange lagrangian
-    almansi euler no nr x y z xx yy zz xy 11 22 33 12 rd td nd
+    almansi euler tensor tensorial no nr x y z xx yy zz xy 11 22 33 12 rd td nd
     """
 )
 _UNDERSTOOD = (
@@ -1111,9 +1111,9 @@ _TRANSVERSE = 0.75
 
 def _along_the_load(table: Table, found: list[int]) -> list[int]:
     """Of `exx`, `eyy` and `exy` the strain that goes with the stress, by the numbers; none where these tell none."""
-    shear = [i for i in found if _SHEAR_WORDS.search(table.header[i])]
+    shear = [i for i in found if SHEAR_WORDS.search(table.header[i])]
     stress = [table.header[i] for i in columns_named(table, "stress")]
-    if shear and any(map(_SHEAR_WORDS.search, stress)):
+    if shear and any(map(SHEAR_WORDS.search, stress)):
         return shear if len(shear) == 1 else []
     found = [i for i in found if i not in shear]
     if len(found) == 1 and shear:
@@ -1842,7 +1842,7 @@ def column_numbers(table: Table, column: Column, mark: DecimalMark, may_end: boo
 # Text files and Excel sheets. Guesses are told in the curve's steps, and every guess can be replaced by a setting.
 
 
-_SHEAR_WORDS = re.compile(
+SHEAR_WORDS = re.compile(
     r"shear|gamma|γ|(^|[\W_])tau|τ|gleitung|schub|(eps|ε|e|sigma|σ)_?(12|xy)", re.IGNORECASE
 )
 _US_UNITS = {"in", "lbf", "kip", "psi", "ksi"}
@@ -2394,7 +2394,7 @@ def _curve(
             *turned,
         ),
         assumed=tuple(column.assumed for column in axes.values() if column.assumed),
-        is_shear=any(_SHEAR_WORDS.search(column.name) for column in axes.values()),
+        is_shear=any(SHEAR_WORDS.search(column.name) for column in axes.values()),
         us_unit_hints=us_unit_hints(table, strain, mark)
         if axes["stress"].unit_source == ASSUMED
         else (),
@@ -2553,7 +2553,7 @@ def _shear_strain(
     if given is not None:
         return given, []  # type: ignore[return-value]
     text = name.casefold()
-    if re.search(r"(eps|epsilon|ε|\be)[ _]?(12|xy)", text):
+    if re.search(r"(eps|epsilon|ε|\be)[ _]?(12|xy)|tensor|(γ|gamma|shear strain)\S*\s?/\s?2", text):
         return "tensor", []
     if "γ" in text or "gamma" in text:
         return "engineering", []

@@ -5,8 +5,8 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.materials import LAWS, find_law
-from tfmat.records.cleaning import clean
-from tfmat.records.programmes import check_answer
+from tfmat.records.cleaning import clean, measured_test
+from tfmat.records.programmes import PROGRAMMES, check_answer
 from tfmat.records.reading import RawCurve, ReadingOptions
 from tfmat.records.record import CurveTarget, reasons_not_to_use
 from tfmat.records.simulation import CurveSettings, Simulator
@@ -177,15 +177,28 @@ def test_the_law_must_be_for_the_test():
 
 
 @pytest.mark.parametrize(
-    ("name", "blocks"), [("Axial stress", True), ("Tensile stress", True), ("Stress", False)]
+    ("names", "advice"),
+    [
+        (("Strain", "Axial stress"), "half of the axial one"),
+        (("Shear strain", "Tensile stress"), "half of the axial one"),
+        (("Axial strain", "Shear stress"), "the axial less the transverse strain"),
+        (("Strain +45", "Shear stress"), "less the strain at -45°"),
+        (("Strain (-45°)", "Stress"), "less the strain at -45°"),
+        (("Strain", "Stress"), None),
+        (("Axial shear strain", "Tensile shear stress"), None),
+        (("Strain [+45/-45]s", "Shear stress"), None),
+        (("Strain of lot-45", "Shear stress"), None),
+    ],
 )
-def test_the_axial_stress_of_a_laminate_is_no_shear_stress(name, blocks):
-    """A tension test of ±45° (ASTM D3518): the stress is twice the shear stress."""
+def test_columns_along_the_load_and_of_one_gauge_are_no_shear(names, advice):
+    """A tension test of ±45° (ASTM D3518) and one with a V-notch (ASTM D5379): off by a factor of two."""
     strain = np.linspace(0, 0.02, 200)
     stress = 80 * np.tanh(5000 * strain / 80)
-    raw = RawCurve("a", strain, stress, columns=("Axial strain", name))
-    found = [c for c in clean(raw, TARGETS["hahn_tsai"]).warnings if c.blocks]
-    assert ["half of it" in c.advice for c in found] == [True] * blocks
+    raw = RawCurve("a", strain, stress, columns=names)
+    law, programme = find_law("ladeveze_shear"), PROGRAMMES["cyclic_shear"]()
+    for curve in (clean(raw, TARGETS["hahn_tsai"]), measured_test(raw, programme, law)):
+        found = [c.advice for c in curve.warnings if c.kind == "a law of shear for a tension test"]
+        assert [advice in said for said in found] == [True] * (advice is not None)
 
 
 @pytest.mark.parametrize("law", METAL_LAWS)

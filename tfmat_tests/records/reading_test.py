@@ -398,6 +398,9 @@ def test_a_stress_that_is_not_the_load_over_the_area_is_warned_about(tmp_path):
         ("ε_xy", None, "tensor"),
         ("epsilon", None, "epsilon"),
         ("shear strain", None, None),
+        ("tensorial shear strain", None, "tensor"),
+        ("shear strain (tensor)", None, "tensor"),
+        ("γ/2", None, "tensor"),
         ("shear strain", "tensor", "tensor"),
     ],
 )
