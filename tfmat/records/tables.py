@@ -671,8 +671,8 @@ def _rows(sheet: Any) -> list[Row]:
     sheet.reset_dimensions()
     rows: list[Row] = []
     count = 0
-    for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
-        cells = [_cell(value) for value in values]
+    for number, row in enumerate(sheet.iter_rows(), start=1):
+        cells = [_as_shown(cell) for cell in row]
         while cells and cells[-1] == "":
             cells.pop()
         count += len(cells)
@@ -687,6 +687,14 @@ def _rows(sheet: Any) -> list[Row]:
             f"sheet '{sheet.title}'", f"{width * len(rows):,} cells", f"{_MOST_CELLS:,}"
         )
     return [(number, cells + [""] * (width - len(cells))) for number, cells in rows]
+
+
+def _as_shown(cell: Any) -> Cell:
+    """A cell's value; a number that is shown in percent, `0.05` as `5 %`, with its sign."""
+    value = _cell(cell.value)
+    if not isinstance(value, float) or not cell.has_style or "%" not in cell.number_format:
+        return value
+    return f"{100.0 * value:.15g} %"
 
 
 def _cell(value: object) -> Cell:
@@ -943,10 +951,16 @@ def _without_units(rows: list[Row]) -> list[Row]:
                 for cell, unit in zip(cells, common, strict=True)
             ],
         )
-    line = rows[of_data[0]][0]
+    line, above = rows[of_data[0]][0], rows[: of_data[0]]
+    said = common
+    if above and _is_unit_row(above[-1][1]):
+        line, known = above.pop()
+        said = [
+            unit or str(cell) for unit, cell in itertools.zip_longest(common, known, fillvalue="")
+        ]
     return [
-        *rows[: of_data[0]],
-        (line, list(common)),
+        *above,
+        (line, list(said)),
         *[bare[i] for i in range(of_data[0], len(rows))],
     ]
 
@@ -995,7 +1009,7 @@ def _unit_behind(cell: Cell) -> str:
     try:
         float(cell)
     except ValueError:
-        match = re.fullmatch(r"[-+−\d.,]*\d\s*([^\d\s.,+-]\S*)", cell.strip())
+        match = re.fullmatch(r"[-+−\d.,]*\d(?:[eE][-+]?\d+)?\s*([^\d\s.,+-]\S*)", cell.strip())
         return match[1] if match and find_unit(match[1]) else ""
     return ""  # by far the most cells
 

@@ -345,3 +345,28 @@ def test_a_sheet_with_one_cell_far_away_is_read_without_the_blank_ones(tmp_path)
     book.save(path)
     (curve,) = read_curves(path)
     assert len(curve.strain) == 20
+
+
+@pytest.mark.parametrize("header", [("Strain", "Stress (MPa)"), ("Strain (%)", "Stress (MPa)")])
+@pytest.mark.parametrize("units", [None, ("%", "MPa")])
+def test_a_number_that_a_sheet_shows_in_percent_is_one(tmp_path, header, units):
+    """Excel keeps 0.05 where it shows 5 %: below `Strain (%)` it was taken for 0.05 %."""
+    import openpyxl
+
+    path = write_workbook(tmp_path / "shown.xlsx", {"S": sheet_rows(header, units or ())})
+    book = openpyxl.load_workbook(path)
+    for (cell,) in book["S"].iter_rows(min_row=3, max_col=1):
+        cell.value, cell.number_format = 1e-6 + cell.value / 100, "0.00%"
+    if units is None:
+        book["S"].delete_rows(2)
+    book.save(path)
+    (curve,) = read_curves(path)
+    np.testing.assert_allclose(curve.strain, STRAIN + 1e-6, rtol=1e-9)
+    assert not any(said.startswith("strain") for said in curve.assumed)
+
+
+def test_units_behind_numbers_below_a_row_of_units(tmp_path):
+    rows = "".join(f"{1e2 * e:.3e} %;{s:.6f}\n" for e, s in zip(STRAIN, STRESS, strict=True))
+    (curve,) = read_curves(write(tmp_path, f"Strain;Stress\n%;kPa\n{rows}"))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-3)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS / 1e3, rtol=1e-6)
