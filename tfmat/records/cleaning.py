@@ -1121,6 +1121,7 @@ _FALLS = 8.0
 _NOT_NECKING = (
     "if it is compression or torsion, or was corrected for necking, say --nocut_after_failure"
 )
+_NOT_TRUE = "if the stress is an engineering one, say --stress_measure=engineering"
 
 
 def take_first_loading(curve: MeasuredTest, high: float | None, shear: bool = False) -> None:
@@ -1205,20 +1206,24 @@ def _rounded_down(value: float) -> str:
     return f"{np.floor(value / step) * step:.3g}"
 
 
-def cut_at_maximum_load(curve: MeasuredTest, measures: tuple[str, str]) -> None:
+def cut_at_maximum_load(
+    curve: MeasuredTest, measures: tuple[str, str], assumed: bool = False
+) -> None:
     """Cuts a tension test where the specimen necks: beyond, the strain is no longer the same along it.
 
     With true stress the load has its maximum where stress over stretch, the engineering stress, has it (Considère).
 
     Args:
       measures: of its strain and its stress, `engineering` or `true`.
+      assumed: its stress is taken as true because its strain is.
     """
     advice, load = "", curve.stress_mpa
     if measures[1] == "true":
         if curve.strain.max() > _LONGEST_TRUE_STRAIN:
             cut_after_failure(curve)
             return
-        advice, load = _NOT_NECKING, engineering_stress(curve.strain, curve.stress_mpa, measures)
+        advice = f"{_NOT_TRUE}; {_NOT_NECKING}" if assumed else _NOT_NECKING
+        load = engineering_stress(curve.strain, curve.stress_mpa, measures)
         last = index_of_maximum_load(curve.strain, load, running_mean(load))
     else:
         last = index_of_maximum_load(curve.strain, load, load)
@@ -1321,7 +1326,7 @@ def clean(
         elif tension and not (
             capped or (unmeasured and _load_rises_beyond(curve, beyond, measures))
         ):
-            cut_at_maximum_load(curve, measures)
+            cut_at_maximum_load(curve, measures, raw.stress_measure is None)
     make_strain_rise(curve, options.envelope)
     correct_start(curve, options.toe == "auto")
     if shear:

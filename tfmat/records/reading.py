@@ -453,7 +453,9 @@ _OTHER_WORDS = word_set(
     rate speed velocity vitesse velocidad velocità plastic elastic std error deviation transverse
     transversal transversale trasversale lateral radial hoop circumferential volumetric hydrostatic
     thermal residual relative normalized normalised comp width thickness gauge time modulus proof
-    yield querdehnung querverformung plastisch command cmd setpoint demand count peak valley maximum
+    yield querdehnung querverformung quer breitendehnung dickendehnung umfangsdehnung volumendehnung diametral
+    diametrical latérale laterale radiale minor poisson perpendicular deviatoric querkraft vorkraft mittelspannung
+    plastisch command cmd setpoint sollwert soll consigne consigna demand count peak valley maximum
     minimum max min sd stdev cv drop intensity bearing energy work power temperature density trans lat rychlost hızı
     """
 )
@@ -1673,7 +1675,7 @@ def _area_of_dimensions(table: Table, bare: str = "") -> tuple[float, str] | Non
         _noted(table, pattern, DISPLACEMENT_UNITS, bare)
         for pattern in (_DIAMETER_NOTE, _WIDTH_NOTE, _THICKNESS_NOTE)
     )
-    products = _products(table, bare)
+    products = _products(table, bare, [*width.values(), *thickness.values()])
     areas = dict(products)
     for d in diameter.values():
         areas[np.pi / 4.0 * d**2] = f"the diameter of {d:.4g} mm"
@@ -1687,8 +1689,12 @@ def _area_of_dimensions(table: Table, bare: str = "") -> tuple[float, str] | Non
     return float(area), f"from {of} in the file's head"
 
 
-def _products(table: Table, bare: str) -> dict[float, str]:
-    """The areas (mm²) that the head writes as a product, `10 x 3 mm`, and these lines; `bare` as above."""
+def _products(table: Table, bare: str, sides: list[float]) -> dict[float, str]:
+    """The areas (mm²) that the head writes as a product, `10 x 3 mm`, and these lines; `bare` as above.
+
+    Args:
+      sides: widths and thicknesses, mm, that the head tells besides; a product without them is no cross-section.
+    """
     areas = {}
     is_compression = any(map(says_compression, table.header))
     names = _SECTION_NOTE if is_compression else f"{_SECTION_NOTE}|{_BODY_NOTE}"
@@ -1702,6 +1708,7 @@ def _products(table: Table, bare: str) -> dict[float, str]:
         one, other = ((_size_number(match[i]) or 0.0) * factor for i in (1, 3))
         # A round bar is also told by its diameter and five of them, `5 x 25`.
         is_body = max(one, other) <= _WIDEST and max(one, other) != 5.0 * min(one, other)
+        is_body &= all(_agree([side, one]) or _agree([side, other]) for side in sides)
         is_section = bool(re.fullmatch(_SECTION_NOTE, words)) or is_body
         if one * other > 0.0 and is_section:
             areas[one * other] = f"'{name}: {text}'"

@@ -374,7 +374,14 @@ def test_a_true_curve_is_cut_where_its_load_has_its_maximum():
         assert curve.strain[-1] == pytest.approx(expected, abs=tolerance)
         (necking,) = [caveat for caveat in curve.warnings if caveat.kind == "necking"]
         assert "--nocut_after_failure" in str(necking)
+        assert "--stress_measure" not in str(necking)
     assert curve_of(cut_after_failure=False).strain[-1] == STRAIN[-1]
+
+
+def test_a_stress_that_was_taken_for_true_beside_a_true_strain_may_be_engineering():
+    curve = clean(RawCurve("a", STRAIN, voce(STRAIN) * np.exp(-STRAIN), "true"), METAL)
+    (necking,) = [caveat for caveat in curve.warnings if caveat.kind == "necking"]
+    assert "say --stress_measure=engineering" in str(necking)
 
 
 def test_engineering_and_true_columns_of_one_test_end_at_the_same_point():

@@ -355,6 +355,8 @@ def test_a_height_is_the_length_under_compression_alone(tmp_path):
         ("Type: tube\nDimensions: 20 x 2 mm", "give its cross-section with --area"),
         ("Fmax = 1200 N, d = 8.3 mm", "give its cross-section with --area"),
         ("Specimen: 10 x 20 x 30 mm", "give its cross-section with --area"),
+        # A thickness beside, which is neither number.
+        ("Specimen: 30 x 20 mm\nThickness: 4 mm", "the head's 'Thickness: 4 mm' is not taken"),
     ],
 )
 def test_a_size_in_the_head_that_is_not_plain_is_quoted(tmp_path, line, said):
@@ -861,6 +863,18 @@ def test_a_name_for_a_strain_and_for_a_travel_needs_its_unit(tmp_path, name):
         read(tmp_path, f"{name};stress")
     np.testing.assert_allclose(read(tmp_path, f"{name} [mm];stress").strain, STRAIN / 50, rtol=1e-7)
     np.testing.assert_allclose(read(tmp_path, f"{name} [%];stress").strain, STRAIN / 100, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Diametral strain", "Minor strain", "Breitendehnung", "Dehnung quer"),
+        *("Déformation latérale", "Sollwert Dehnung"),
+    ],
+)
+def test_a_strain_across_the_load_or_to_be_reached_is_not_the_test_s(tmp_path, name):
+    with pytest.raises(InputError, match="no column is named as a strain"):
+        read(tmp_path, f"{name} [%];stress")
 
 
 @pytest.mark.parametrize(
