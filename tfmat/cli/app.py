@@ -6,6 +6,7 @@ seconds and brings its figures with it, so that nothing is asked of the internet
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import functools
 import pathlib
@@ -13,7 +14,7 @@ import re
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tfmat.cli.serving import PAGE_FLAGS, asked_here, open_place
 from tfmat.errors import InputError, Interrupted, TfmatError
 from tfmat.files import write_json
 from tfmat.identification.answer import Effort, Identification, Value, identify, pool
-from tfmat.identification.api import KINDS, Kind, kind_of_plain, options_by_kind, rank
+from tfmat.identification.api import KINDS, Kind, kind_of_plain, options_by_kind, rank, read_as
 from tfmat.identification.least_squares import EVIDENCE
 from tfmat.identification.networks import law_alone
 from tfmat.identification.results import Ranked
@@ -33,7 +34,7 @@ from tfmat.materials.registry import LAWS
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import TestFile, load_test
 from tfmat.records.programmes import PROGRAMMES
-from tfmat.records.reading import TIME_UNITS, ReadingOptions
+from tfmat.records.reading import TIME_UNITS, RawCurve, ReadingOptions, read_curves
 from tfmat.records.record import MeasuredRecord, MeasuredTest
 from tfmat.records.tables import UNITS, read_tables
 from tfmat.report.answers import csv_text, picture, workbook
@@ -70,6 +71,7 @@ class File:
       read: columns and units as they were read, in words.
       options: how it is read where the user says so, name -> value of `tfmat.identify`.
       test, rate, temperature: of a file that is one of several tests; no test where the user has to say it.
+      tests: by what laws and menus ask of a reader -> its tests, or why there are none; for the menus as they are.
       is_open: whether its menus are shown.
     """
 
@@ -81,6 +83,9 @@ class File:
     test: str = ""
     rate: float | None = None
     temperature: float | None = None
+    tests: dict[tuple[Hashable, Hashable], list[MeasuredTest] | InputError] = dataclasses.field(
+        default_factory=dict
+    )
     is_open: bool = False
 
     @property
@@ -110,6 +115,8 @@ class Work:
         self.known: dict[str, float] = {}
         self.answers: dict[str, dict[str, Identification]] = {}
         self.errors: dict[tuple[str, str], str] = {}
+        # The points of the last file that was read, for a law that cleans them in its own way.
+        self._points: tuple[Hashable, list[RawCurve]] = (None, [])
 
     def close(self) -> None:
         """Deletes the files."""
@@ -128,6 +135,7 @@ class Work:
     def add(self, path: pathlib.Path) -> File:
         """Takes a file that lies at its `place`, and reads its columns."""
         file = self.files[path.name] = File(path)
+        self._points = None, []
         if path.stat().st_size > MOST_BYTES:
             path.unlink()
             file.error = f"it has more than {MOST_BYTES // 1_000_000} MB; give fewer points, or use the command"
@@ -222,9 +230,32 @@ class Work:
         given = TestFile(
             file.test, str(file.path), {n: v for n, v in settings.items() if v is not None}
         )
-        tests = load_test(given, source.target, reading, cleaning)
+        menus = (file.test, *settings.values(), reading, cleaning)
+        key = menus, read_as(source)
+        if key not in file.tests:
+            file.tests = {other: tests for other, tests in file.tests.items() if other[0] == menus}
+            try:
+                file.tests[key] = load_test(given, source.target, reading, cleaning, self._read)
+            except InputError as error:
+                file.tests[key] = error
+        tests = file.tests[key]
+        if isinstance(tests, InputError):
+            raise tests
         file.read = next(filter(None, map(_how_read, tests[0].steps)), "")
         return tests
+
+    def _read(
+        self,
+        path: str,
+        reading: ReadingOptions,
+        measures: Mapping[str, str | None],
+        **how: bool,
+    ) -> list[RawCurve]:
+        """`read_curves`, which does not read the last file again; cleaning changes a copy."""
+        key = path, reading, *measures.items(), *how.items()
+        if key != self._points[0]:
+            self._points = key, read_curves(path, reading, measures, **how)
+        return copy.deepcopy(self._points[1])
 
     def _identify(self, law: str, records: list[MeasuredRecord]) -> list[Identification]:
         names = {parameter.name for parameter in LAWS[law]().parameters}
@@ -660,7 +691,7 @@ class Page:
         # Programs that drive the page read how often all was fitted.
         self.ui.element("span").props(f"data-fitted={self.fitted}").classes("hidden")
         if self.reading:
-            self.ui.label(f"reading {self.reading}; a large file takes minutes").classes("text-sm")
+            self.ui.label(f"reading {self.reading}; a large file takes a minute").classes("text-sm")
         if self.progress is not None:
             done, total = self.progress
             self.ui.label(f"fitting: {done} of {total}").classes("text-sm")

@@ -348,7 +348,7 @@ class Chosen:
     not_needed: tuple[str, ...]
 
 
-def _read_as(source: Sidecar) -> Hashable:
+def read_as(source: Sidecar) -> Hashable:
     """All that a record's reading and cleaning knows of a law; the law's name where that is the law itself."""
     law = source.law
     assert law is not None
@@ -400,7 +400,7 @@ def choose_law(
     errors: list[InputError] = []
     alike: dict[Hashable, list[str]] = {}
     for law, source in sources.items():
-        alike.setdefault(_read_as(source), []).append(law)
+        alike.setdefault(read_as(source), []).append(law)
     for laws in alike.values():
         try:
             records |= dict.fromkeys(laws, read(sources[laws[0]]))

@@ -378,12 +378,17 @@ def load_test(
     target: CurveTarget,
     options: ReadingOptions | None = None,
     cleaning: CleaningOptions | None = None,
+    read: Callable[..., list[RawCurve]] = read_curves,
 ) -> list[MeasuredTest]:
-    """The tests of one file, one a specimen; InputError, one line that names the file, for what cannot be one."""
+    """The tests of one file, one a specimen; InputError, one line that names the file, for what cannot be one.
+
+    Args:
+      read: in the place of `read_curves`, by who keeps what it returned.
+    """
     is_curve = file.test == MONOTONIC
     programme = Monotonic() if is_curve else programme_class(file.test)()
     tests = []
-    raws = read_curves(
+    raws = read(
         file.path,
         options,
         wanted_measures(target),

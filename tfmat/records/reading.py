@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import itertools
+import math
 import os
 import pathlib
 import re
@@ -1833,7 +1834,7 @@ def column_numbers(table: Table, column: Column, mark: DecimalMark, may_end: boo
     for i, (line, row) in enumerate(rows):
         cell = row[column.index] if column.index < len(row) else ""
         value = number(cell, mark)
-        if value is None or not np.isfinite(value):
+        if value is None or not math.isfinite(value):
             shown = shorten(str(cell).strip())
             found = f"'{shown}' is not a number" if shown else "no value"
             if value is not None:

@@ -190,6 +190,8 @@ def decimal_mark(cells: Iterable[Cell]) -> DecimalMark:
     doubtful = ""
     whole, by_points = 0, []
     for cell in cells:
+        if "." in seen and isinstance(cell, str) and "," not in cell and cell.count(".") < 2:
+            continue  # by far the most cells: another decimal point
         if not isinstance(cell, str) or ("," not in cell and "." not in cell):
             whole += isinstance(cell, str) and cell.strip("+-0 ").isdecimal()
             continue
@@ -489,6 +491,11 @@ def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
         raise InputError("the file is empty; a header line and a curve are expected")
     delimiter = _delimiter([line for _, line in lines])
     steps.append(f"columns separated by {DELIMITERS[delimiter]}")
+    longest = max(len(line) for _, line in lines)
+    if delimiter != " " and longest <= _LONGEST_CELL and '"' not in text and "{" not in text:
+        # One reader for all lines takes a fifth of the time of one for each.
+        split = csv.reader((line for _, line in lines), delimiter=delimiter, skipinitialspace=True)
+        return [(number, [*cells]) for (number, _), cells in zip(lines, split, strict=True)], steps
     rows = [(number, _split(line, delimiter, number)) for number, line in lines]
     for (number, line), (_, cells) in zip(lines, rows, strict=True):
         if len(line) > _LONGEST_CELL:

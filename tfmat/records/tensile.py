@@ -473,6 +473,8 @@ _FALL, _SURELY, _EARLY = 0.005, 5.0, 0.003
 _WINDOW, _PLATEAU = 0.0005, 0.002
 # Share of the fall by which the plateau may still fall; more is a neck.
 _LEVEL = 0.5
+# _ROUNDED: share of the largest value to which running means are rounded.
+_ROUNDED = 1e-9
 LARGEST_TRUE_STRAIN, _SMALLEST_STRETCH = 100.0, 1e-3
 
 
@@ -821,6 +823,9 @@ def running_mean(values: Array) -> Array:
     if not half:
         return values
     smooth = values.copy()
-    windows = np.lib.stride_tricks.sliding_window_view(values, 2 * half + 1)
-    smooth[half : len(values) - half] = windows.mean(axis=1)
+    sums, width = np.cumsum(np.append(0.0, values)), 2 * half + 1
+    # Means of a plateau stay equal: they are rounded by more than the sums are.
+    unit = _ROUNDED * float(np.abs(values).max()) or 1.0
+    means = (sums[width:] - sums[:-width]) / width
+    smooth[half : len(values) - half] = np.round(means / unit) * unit
     return smooth

@@ -22,7 +22,9 @@ from tfmat.cli.app import Work
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.identification.api import KINDS, TENSION, rank
-from tfmat.materials import LAWS
+from tfmat.materials import LAWS, find_law
+from tfmat.records.files import write_example_curve, write_example_tests
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.report.browser import open_chromium
 
 EXAMPLE = pathlib.Path(tfmat.__file__).parent / "examples"
@@ -216,6 +218,31 @@ def test_files_that_differ_in_their_endings_are_two_specimens(work):
     work.laws = ["voce"]
     fit(work)
     assert sorted(work.answers) == ["a.csv", "a.txt"]
+
+
+@pytest.mark.parametrize("law", ["voce", "voce_chaboche"])
+def test_a_file_is_read_once_for_all_laws_and_again_for_other_menus(work, law, tmp_path_factory):
+    """The file is gone after the first law; laws of cycles clean its points each in their own way."""
+    folder = tmp_path_factory.mktemp("example")
+    example = folder / "voce.csv"
+    if law == "voce":
+        write_example_curve(find_law(law), example)
+    else:
+        example = write_example_tests(CurveSettings(law=law), folder) / "1_cyclic.csv"
+    file = add(work, "a.csv", example.read_bytes())
+    work.find_kind()
+    work.laws = work.laws[:2]
+    (name, first, identify), (_, second, other) = work.jobs()
+    work.take(name, first, identify())
+    file.path.unlink()
+    work.take(name, second, other())
+    (found,) = work.answers.values()
+    (expected,) = tfmat.identify(str(example), law=second)
+    values = {name: value.value for name, value in expected.parameters.items()}
+    assert {name: value.value for name, value in found[second].parameters.items()} == values
+    file.options = {"stress_unit": "ksi"}
+    with pytest.raises(InputError, match="no such file"):
+        other()
 
 
 def test_errors_do_not_speak_of_the_pages_own_folder(work):

@@ -53,6 +53,10 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
         "use semicolons",
     ),
     "two decimal marks": (table("strain;stress", ";") + "0,06;60\n", "mixes decimal points"),
+    "two decimal marks, the comma first": (
+        table("strain;stress", ";").replace(".", ",") + "0.06;60\n",
+        "mixes decimal points",
+    ),
     "comma or thousands": (
         "strain;stress\n" + "".join(f"{i};{i},125\n" for i in range(1, 20)),
         "'1,125' may be a decimal comma or a separator of thousands",

@@ -16,6 +16,7 @@ from tfmat.records.tensile import (
     StrainError,
     elastic_line,
     noise_of,
+    running_mean,
     tensile_properties,
     toe_shift,
 )
@@ -59,6 +60,15 @@ def test_a_toe_is_taken_off(law, parameters, end, length, num_points):
     np.testing.assert_allclose(found, expected, atol=0.03 * stress.max())
     kept = clean(raw, target, CleaningOptions(toe="off"))
     assert not any("toe" in step for step in kept.steps)
+
+
+def test_running_means_are_those_of_each_window_and_a_plateau_stays_level():
+    values = np.append(np.random.default_rng(0).normal(250.1, 3.0, 600), np.full(400, 250.1))
+    means = running_mean(values)
+    windows = [values[i - 5 : i + 6].mean() for i in range(5, 995)]
+    np.testing.assert_allclose(means[5:995], windows, rtol=1e-8)
+    assert np.array_equal(means[[*range(5), *range(995, 1000)]], values[[*range(5), *range(-5, 0)]])
+    assert set(means[605:995]) == {means[605]}
 
 
 @pytest.mark.parametrize("law", ["hahn_tsai", "voce"])
