@@ -162,7 +162,7 @@ def unidentifiable_caveats(
         elif best.is_open[i].sum() == 1:
             continue  # said by `one_sided_caveats`
         else:
-            said = "its 95 % interval is as wide as its range"
+            said = "its 95 % interval is at least as wide as the law's range"
         yield Caveat(
             "cannot be identified",
             f"{parameters[i].name} cannot be identified from this curve: {said}",

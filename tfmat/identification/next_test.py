@@ -753,7 +753,7 @@ def _open_parameters(law: Law, record: MeasuredRecord, fitted: RecordFit) -> lis
             Caveat(
                 "cannot be identified",
                 f"{which} cannot be identified from {tests}: "
-                f"{'its' if len(members) == 1 else 'each'} 95 % interval is as wide as its range"
+                f"{'its' if len(members) == 1 else 'each'} 95 % interval is at least as wide as the law's range"
                 + (f"; {teller} would tell" if teller else ""),
                 GIVE_IT,
             )

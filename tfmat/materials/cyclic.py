@@ -505,6 +505,7 @@ class LadevezeShear(_PlyShear):
         Parameter("dmax", "-", 0.5, 1.0, "linear", "largest damage"),
     )
 
+    meaningful = {"dmax": (0.0, 1.0)}
     first_yield = 0
 
     def yield_stress(self, path: Array, columns: Array) -> Array:

@@ -692,8 +692,9 @@ def tests_table(curve: str, tests: Sequence[AnsweredTest]) -> Table:
 
 
 def tensile_texts(properties: Mapping[str, TensileValue]) -> dict[str, str]:
-    """All tensile properties of a test: `Ag (%)` -> `14.54`."""
-    return {_property_title(each): _property(each) for each in properties.values()}
+    """Tensile properties of a test: `Ag (%)` -> `14.54`; what few materials have only where this one has it."""
+    shown = (one for one in properties.values() if one.value is not None or one.symbol not in _RARE)
+    return {_property_title(each): _property(each) for each in shown}
 
 
 def _property_title(entry: TensileValue) -> str:

@@ -244,6 +244,9 @@ class Trainer:
         if trace_steps and workdir is None:
             raise InputError("trace_steps needs a workdir for its files")
         self._config = config
+        chosen = {"optimizer": "adam", **_compiled(model, set(given)), **given}
+        # Before the run's first step builds the optimizer.
+        self._chosen = {name: _described(name, chosen.get(name)) for name in ("optimizer", "loss")}
         self._backend = make_backend(backend) if isinstance(backend, str) else backend
         self._run = Run(
             model,
@@ -257,7 +260,7 @@ class Trainer:
                 trace_steps=trace_steps,
             ),
             self._backend,
-            **{"optimizer": "adam", **_compiled(model, set(given)), **given},
+            **chosen,
             auxiliary_loss=auxiliary_loss,
             callbacks=callbacks,
             sidecar=sidecar,
@@ -342,6 +345,7 @@ class Trainer:
             "seed": settings.seed,
             **({"batch_growth": batch_growth} if batch_growth else {}),
             **({"precision": settings.precision} if settings.precision != "float32" else {}),
+            **self._chosen,
         }
         self._run.settings = settings
         placed = None if validation is None else self._backend.place(validation)
@@ -350,6 +354,24 @@ class Trainer:
     def evaluate(self, features: Any, labels: Any, sample_weight: Any = None) -> dict[str, float]:
         """Loss and metrics over all examples, in inference mode, with the present weights."""
         return self._run.evaluate(with_weights(features, labels, sample_weight))
+
+
+def _described(name: str, given: Any) -> Any:
+    """An optimizer or loss in config.json, without which a changed one would go unseen; of functions the name."""
+    if isinstance(given, Mapping):
+        return {key: _described(name, each) for key, each in given.items()}
+    if isinstance(given, list | tuple):
+        return [_described(name, each) for each in given]
+    if name == "optimizer" and isinstance(given, str):
+        given = keras.optimizers.get(given)
+    if hasattr(given, "get_config"):
+        # Keras numbers the names of objects, and has a rate in float32.
+        config = {key: value for key, value in given.get_config().items() if key != "name"}
+        short = {k: float(f"{v:.7g}") for k, v in config.items() if isinstance(v, float)}
+        return {"class": type(given).__name__, **config, **short}
+    return (
+        given if isinstance(given, str | None) else getattr(given, "__qualname__", str(type(given)))
+    )
 
 
 def _compiled(model: keras.Model, given: Collection[str]) -> dict[str, Any]:

@@ -47,6 +47,16 @@ def test_the_run_folder(tmp_path):
     np.testing.assert_array_equal(flat_weights(trainer.model), flat_weights(second.model))
     with pytest.raises(InputError, match="started with global_batch_size=64, not 32"):
         make_trainer(workdir=folder).fit(*TRAIN, global_batch_size=32, train_for="4epochs")
+    faster = {"optimizer": keras.optimizers.Adam(0.25)}
+    with pytest.raises(InputError, match=r"started with optimizer.learning_rate=0.001, not 0.25;"):
+        make_trainer(workdir=folder, **faster).fit(*TRAIN, **fit)
+    with pytest.raises(InputError, match="started with loss=.*, not mae"):
+        make_trainer(workdir=folder, loss="mae").fit(*TRAIN, **fit)
+    # A version before 0.3 noted neither.
+    noted = json.loads((folder / "config.json").read_text())
+    older = {key: value for key, value in noted.items() if key not in ("optimizer", "loss")}
+    (folder / "config.json").write_text(json.dumps(older))
+    assert make_trainer(workdir=folder, **faster).fit(*TRAIN, **fit).history == result.history
 
 
 class _StopAfter(keras.callbacks.Callback):
