@@ -714,10 +714,10 @@ def _yield_strengths(
     upper, start = float(stress[top]), float(strain[top])
     early = start < _LATEST_YIELD and start - origin - upper / modulus.value < _EARLY
     behind = strain >= start
-    window = ((strain[behind] - start) // _WINDOW).astype(int)
-    count = np.bincount(window)
-    means = np.bincount(window, stress[behind])[count > 0] / count[count > 0]
-    at = start + _WINDOW * np.flatnonzero(count)
+    # Of strains in a mistaken unit there may be windows without number.
+    windows, which = np.unique((strain[behind] - start) // _WINDOW, return_inverse=True)
+    means = np.bincount(which, stress[behind]) / np.bincount(which)
+    at = start + _WINDOW * windows
     plateau = means[(at > start) & (at < start + _PLATEAU)]
     if not early or not len(plateau) or plateau.max() > upper - fall[top]:
         return none, none
