@@ -179,7 +179,10 @@ def _one_law(spec: str, law: Any, as_json: bool, tests: tuple[str, ...]) -> int:
             console.print(finding.detail, markup=False)
         if passed:
             over = f" --config.tests={','.join(tests)}" if tests else ""
-            console.print(f"\nUse it: tfmat train --law={spec}{over}", markup=False)
+            named = (test for test in tests or law.tests if test != "monotonic")
+            files = " ".join(f"{test}=FILE" for test in named) or "FILE"
+            console.print(f"\nUse it: tfmat identify {files} --law={spec}", markup=False)
+            console.print(f"        tfmat train --law={spec}{over}", markup=False)
     return 0 if passed else InputError.exit_status
 
 
