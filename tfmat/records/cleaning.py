@@ -676,6 +676,8 @@ _MANY = 0.1
 _UNLOADS = 0.3
 # _UNLOADED: share of the largest stress; below it a specimen is as good as unloaded.
 _UNLOADED = 0.02
+# _HARDLY_LOADED: share of the largest stress; behind a larger first one a strain is the specimen's.
+_HARDLY_LOADED = 0.1
 # _FAR_OFFSET: share of the strain's range; a first strain beyond it was not zeroed, whatever the elastic part says.
 _FAR_OFFSET = 0.02
 # _CLEAR_OFFSET: share of the elastic strain; a smaller offset hardly moves a modulus.
@@ -1007,8 +1009,8 @@ def _take_off_offset(curve: MeasuredTest) -> None:
     """A strain that was not zeroed: the first point, drawn back along the elastic part, lies far from zero."""
     strain, stress = float(curve.strain[0]), float(curve.stress_mpa[0])
     largest = float(curve.stress_mpa.max())
-    noise = noise_of(curve.stress_mpa)
-    if abs(stress) >= _UNLOADED * largest + 2.0 * noise:
+    noise = noise_of_load = noise_of(curve.stress_mpa)
+    if abs(stress) >= _HARDLY_LOADED * largest + 2.0 * noise:
         return
     line = elastic_part(curve.strain, curve.stress_mpa)
     offset, least = strain, _FAR_OFFSET * float(np.ptp(curve.strain))
@@ -1022,16 +1024,34 @@ def _take_off_offset(curve: MeasuredTest) -> None:
         by_line = line.origin * np.sign(offset)
         if by_line < max(0.5 * abs(offset), _CLEAR_TIMES * line.origin_error):
             return
-    if abs(offset) <= least:
+    is_of_strain = line is not None and abs(strain) > 0.5 * abs(offset)
+    is_loaded = abs(stress) >= _UNLOADED * largest + 2.0 * noise_of_load
+    if abs(offset) <= least or (is_loaded and not is_of_strain):
         return
     curve.strain = curve.strain - offset
     curve.steps.append(f"took {offset:.4g} off the strain, its reading before the load")
-    curve.warnings.append(
-        Caveat(
-            "strain not zeroed",
-            f"its strain reads {offset:.3g} before the load, which was taken off",
-            "if the specimen was really strained before, say --toe=off",
+    is_clear = abs(stress) > max(_RETURNS * largest, _CLEAR_TIMES * noise_of_load)
+    if line is None or is_of_strain or not is_clear:
+        curve.warnings.append(
+            Caveat(
+                "strain not zeroed",
+                f"its strain reads {offset:.3g} before the load, which was taken off",
+                "if the specimen was really strained before, say --toe=off",
+            )
         )
+    if is_clear:
+        curve.warnings.append(_real_load_at_start(stress, offset, strain))
+
+
+def _real_load_at_start(stress: float, shift: float, strain: float = 0.0) -> Caveat:
+    """The caveat of a load (MPa) at the first point that was taken for a real one, which shifted the strain."""
+    side = "added to" if shift < 0 else "taken off"
+    zero = "was set to zero" if abs(strain) < abs(shift) / 2 else f"reads {strain:.3g}"
+    return Caveat(
+        "load at zero strain",
+        f"the load is {stress:.3g} MPa at the start, where the strain {zero}; it was taken for a real load, and "
+        f"{abs(shift):.3g} was {side} the strain",
+        f"if the load was not zeroed, every stress is {abs(stress):.3g} MPa too {'high' if stress > 0 else 'low'}",
     )
 
 
@@ -1067,15 +1087,7 @@ def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
         curve.strain = curve.strain - shift
         side = "added to" if shift < 0 else "taken off"
         curve.steps.append(f"{abs(shift):.3g} {side} the strain for the load at its start: {slope}")
-        curve.warnings.append(
-            Caveat(
-                "load at zero strain",
-                f"the load is {first:.3g} MPa at the start, where the strain was set to zero; it was taken for a real "
-                f"load, and {abs(shift):.3g} was {side} the strain",
-                f"if the load was not zeroed, every stress is {abs(first):.3g} MPa too "
-                f"{'high' if first > 0 else 'low'}",
-            )
-        )
+        curve.warnings.append(_real_load_at_start(first, shift))
 
 
 def _warn_of_a_load_at_the_start(curve: MeasuredTest, line: ElasticLine) -> None:

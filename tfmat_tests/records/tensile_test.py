@@ -166,6 +166,20 @@ def test_no_toe_no_caveat(spacing):
     assert curve.warnings == [] and curve.toe == 0.0 and not curve.toe_removed
 
 
+@pytest.mark.parametrize("zero", [-0.02, 0.02, 0.04])
+@pytest.mark.parametrize("offset", [0.0, 0.001])
+def test_a_load_that_was_not_zeroed_is_told_beside_a_strain_that_was_not(offset, zero):
+    """Both were blamed on the strain, or neither was found."""
+    strain, stress = voce_tension((200, 400))
+    first = zero * stress.max()
+    curve = found_in(strain + offset, stress + first)
+    kinds = [caveat.kind for caveat in curve.warnings]
+    assert ("strain not zeroed" in kinds) == (offset > 0.0)
+    (caveat,) = [caveat for caveat in curve.warnings if caveat.kind == "load at zero strain"]
+    assert float(caveat.text.split()[3]) == pytest.approx(first, abs=1.0)
+    assert caveat.advice.endswith("too high" if zero > 0 else "too low")
+
+
 @pytest.mark.parametrize("offset", [0.004, -0.004, 0.0005, -0.002, 0.3])
 @pytest.mark.parametrize("spacing", [(12, 200), (400, 400)])
 def test_a_strain_that_was_not_zeroed_is_taken_off_and_told(offset, spacing):
