@@ -161,6 +161,7 @@ class _VoceChaboche(HistoryLaw):
     max_strain_scale = "log"
     laboratory = METAL_CYCLIC
     tests = ("cyclic",)
+    solves = True
 
     def respond(self, history: History, parameters: Array) -> Array:
         """See `Law.respond`; the strain must be driven."""
@@ -169,8 +170,12 @@ class _VoceChaboche(HistoryLaw):
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
         """See `Law.sensitivities`; exact: the converged steps differentiated one after the other."""
+        return self.expanded(history, parameters)[..., 1:]
+
+    def expanded(self, history: History, parameters: Array) -> Array:
+        """See `Law.expanded`; the derivatives' steps are the response's."""
         history, count = self.driven_strain(history), len(self.parameters)
-        return in_steps(_ChabocheTangents, history, parameters, (count,), in_runs=True)
+        return in_steps(_ChabocheTangents, history, parameters, (1 + count,), in_runs=True)
 
 
 def _parameters(backstresses: int) -> tuple[Parameter, ...]:
@@ -334,7 +339,7 @@ class _ChabocheTangents(_ChabocheSpecimens):
     """Specimens that also carry the derivatives of stress, distance v0 and backstresses by every parameter.
 
     Derivatives by E, σ0, Q, b, and by saturation and rate of each backstress are carried, [parameters, specimens];
-    `advance` returns derivatives by C and γ.
+    `advance` returns the stress, and derivatives by C and γ.
     """
 
     def __init__(self, parameters: Array):
@@ -347,16 +352,16 @@ class _ChabocheTangents(_ChabocheSpecimens):
         self.by_rate = (np.arange(terms), np.arange(3, count, 2))
 
     def advance(self, increments: Array, durations: Array) -> Array:
-        """The derivatives after further strains `increments`: [points, parameters, specimens], MPa per unit."""
+        """Stress and derivatives after further strains: [points, 1 + parameters, specimens], MPa and MPa per unit."""
         shape = (len(self.stress_tangent), len(increments), len(self.modulus))
         found = self.found = np.empty(shape)
         found[:] = self.stress_tangent[:, None]
         found[0] += increments
-        super().advance(increments, durations)
+        stress = super().advance(increments, durations)
         self.stress_tangent = found[:, -1].copy()
         found[4::2] /= self.rates[1:]
         found[5::2] -= self.saturation * found[4::2]
-        return found.swapaxes(0, 1)
+        return np.concatenate([stress[:, None], found.swapaxes(0, 1)], axis=1)
 
     def flowed(
         self, direction: Array, plastic: Array, distances: Array, amount: Array, decay: Array

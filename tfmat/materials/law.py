@@ -499,6 +499,11 @@ class Law(abc.ABC):
         """d response / d parameter, same arguments as `respond`: [curves, points, len(self.parameters)]."""
         return self.derivatives(history.driven, parameters)
 
+    def expanded(self, history: History, parameters: Array) -> Array:
+        """The response, and behind it its `sensitivities`: [curves, points, 1 + len(self.parameters)]."""
+        response = self.respond(history, parameters)[..., None]
+        return np.concatenate([response, self.sensitivities(history, parameters)], axis=2)
+
     def solver(self, history: History) -> Solver | None:
         """Answers a fit's many questions sooner than `respond` does; None where the law has no solver."""
         return None
@@ -606,7 +611,8 @@ class Law(abc.ABC):
             response, derivatives = strain.expanded(solvers, parameters)
             return response, self._by_labels(derivatives, parameters)
         if isinstance(strain, TestSet):
-            return self.label_stress(strain, labels), self.label_derivatives(strain, labels)
+            both = strain.joined(lambda history: self.expanded(history, parameters))
+            return both[..., 0], self._by_labels(both[..., 1:], parameters)
         stress, derivatives = self.stress_and_derivatives(strain, parameters)
         return stress, self._by_labels(derivatives, parameters)
 
