@@ -755,9 +755,9 @@ class Settings(_Section):
     optimizer: OptimizerSection = dataclasses.field(default_factory=OptimizerSection)
     checkpoint: CheckpointSection = dataclasses.field(default_factory=CheckpointSection)
     callbacks: CallbacksSection = dataclasses.field(default_factory=CallbacksSection)
-    ranges: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    test_ranges: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    test_ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     saved: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod

@@ -880,20 +880,24 @@ def build_schedule(
         scale = batch_scale(section, global_batch_size)
     peak = section.learning_rate * scale
     # A rate that was scaled up rises from the unscaled one (Goyal et al. 2017, 2.2).
-    warmup: dict[str, Any] = {
-        "warmup_steps": section.warmup_steps(epochs, total_steps),
-        "warmup_start": 1.0 / scale if scale > 1.0 else 0.0,
-    }
-    falling = {**warmup, "final_fraction": section.final_fraction}
+    steps, start = section.warmup_steps(epochs, total_steps), 1.0 / scale if scale > 1.0 else 0.0
     match section.schedule:
         case "cosine":
-            return WarmupCosine(peak, total_steps, **falling)
+            return WarmupCosine(peak, total_steps, steps, section.final_fraction, start)
         case "polynomial":
-            return WarmupPolynomial(peak, total_steps, section.power, **falling)
+            final = section.final_fraction
+            return WarmupPolynomial(
+                peak,
+                total_steps,
+                section.power,
+                warmup_steps=steps,
+                final_fraction=final,
+                warmup_start=start,
+            )
         case "step":
-            falls = section.falls(epochs, total_steps)
-            return WarmupSteps(peak, falls, section.step_factor, **warmup)
-    return WarmupConstant(peak, **warmup)
+            falls, factor = section.falls(epochs, total_steps), section.step_factor
+            return WarmupSteps(peak, falls, factor, warmup_steps=steps, warmup_start=start)
+    return WarmupConstant(peak, steps, start)
 
 
 def build_optimizer(

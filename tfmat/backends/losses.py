@@ -202,9 +202,11 @@ def _full_precision(tensor: Any) -> Any:
 _ACCURACY = ("accuracy", "acc")
 
 
-def make_metrics(
-    metrics: Mapping[str, Any] | Sequence[Any] | None, model: keras.Model
-) -> dict[str, Metric]:
+# Metrics as users give them, see `tfmat.Trainer`.
+GivenMetrics = Mapping[str, Any] | Sequence[Any] | None
+
+
+def make_metrics(metrics: GivenMetrics, model: keras.Model) -> dict[str, Metric]:
     """A user's metrics as `Backend.build` takes them, see `make_metric`; InputError as there."""
     outputs = _output_names(model)
     if metrics is None or isinstance(metrics, Mapping):

@@ -263,7 +263,7 @@ class SingleBackend(Backend):
         }
         return self._with_own(found)
 
-    def _with_own(self, arrays: dict[str, Any]) -> dict[str, Any]:
+    def _with_own(self, arrays: Arrays) -> Arrays:
         own = {_PREFIX + name: variable.numpy() for name, variable in self._own_slots.items()}
         own |= {name: variable.numpy() for name, variable in self._named_kept(common=False)}
         if own:

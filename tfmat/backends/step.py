@@ -674,7 +674,7 @@ class SlotDivision(Protocol):
       divided: names of these slots in a state.
     """
 
-    divided: Mapping[str, Any]
+    divided: Mapping[str, int]
 
     def saved(self, name: str, rows: tf.Tensor) -> np.ndarray:
         """The whole slot of that name for a checkpoint, from its parts: [workers, numbers]."""

@@ -49,6 +49,7 @@ from tfmat.files import is_locked, read_json
 
 if TYPE_CHECKING:
     from tfmat.data.dataset import PackedDataset, StoredDataset
+    from tfmat.materials import Law
     from tfmat.records.laboratory import Laboratory
     from tfmat.records.simulation import CurveSettings
     from tfmat.report.figures import TestPanel
@@ -191,7 +192,7 @@ def _print_json(laws: list[dict[str, Any]]) -> None:
     print()
 
 
-def _print_laws(laws: dict[str, Any]) -> None:
+def _print_laws(laws: "dict[str, Law]") -> None:
     from tfmat.materials import DEFAULT_LAW
 
     console = open_console(100)

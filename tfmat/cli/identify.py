@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfmat.identification.api import Asked, Chosen
     from tfmat.identification.networks import Sidecar
     from tfmat.identification.results import Answer
+    from tfmat.materials.law import Array
     from tfmat.records.cleaning import CleaningOptions
     from tfmat.records.files import RecordFiles
     from tfmat.records.reading import ReadingOptions
@@ -541,6 +542,7 @@ def verify_all(
 
     from tfmat.console import run_progress
     from tfmat.data.dataset import available_threads
+    from tfmat.identification.results import Verified
     from tfmat.report.figures import save_figure, verification_figure
     from tfmat.specimens.campaign import verify
 
@@ -567,7 +569,7 @@ def verify_all(
             raise Interrupted(
                 "interrupted; finished runs are stored, and the same command goes on"
             ) from None
-        entry.verification = [run.to_json() for run in runs]
+        entry.verification = [Verified(run.values, run.failure, run.rmse_percent) for run in runs]
         far = [run.rmse_percent for run in runs if run.rmse_percent is not None]
         failed = f"; {len(runs) - len(far)} failed" if len(far) < len(runs) else ""
         if not far:
@@ -589,7 +591,7 @@ def verify_all(
     return said
 
 
-def _values(result: "Identification", count: int) -> dict[str, Any]:
+def _values(result: "Identification", count: int) -> "dict[str, Array]":
     """The first draws from an answer's posterior, by name, with what was given for the specimen."""
     import numpy as np
 

@@ -96,9 +96,7 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
     if flag_values.quick:
         matrix = matrix.quick()
     workdir = output_folder(flag_values)
-    values = {flag.name: flag_values[flag.name].value for flag in _ASSUMPTIONS}
-    changes = {name: value for name, value in values.items() if value is not None}
-    Assumptions(**changes)  # wrong ones are told before anything is measured
+    assumptions = Assumptions(**{flag.name: flag_values[flag.name].value for flag in _ASSUMPTIONS})
     slurm = _jobs_of_study(flag_values, workdir) if wants_slurm(flag_values) else None
     hosts = parse_hosts(flag_values.hosts) if flag_values.hosts else ()
     if slurm and hosts:
@@ -114,7 +112,7 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
         matrix,
         workdir=workdir,
         data_dir=flag_values.data_dir,
-        assumptions=changes,
+        assumptions=assumptions,
         slurm=slurm,
         hosts=hosts,
         dry_run=flag_values.dry_run,

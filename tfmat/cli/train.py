@@ -295,18 +295,17 @@ def report(flag_values: FlagValues, arguments: list[str]) -> int:
     The page of a study, scaling_report.html, says what several workers bought and where the time
     went, and predicts more workers. Its flags are kept in the folder for the next page.
     """
-    names = [flag.name for flag in _OF_STUDIES]
-    given = {name: flag_values[name].value for name in names if flag_values[name].value is not None}
-    from tfmat.scaling.study import is_study
+    given = {flag.name: flag_values[flag.name].value for flag in _OF_STUDIES}
+    from tfmat.scaling.study import Assumptions, is_study
 
     if is_study(flag_values.workdir):
         from tfmat.scaling.report import write_scaling_report
 
-        print(write_scaling_report(flag_values.workdir, given)[0])
+        print(write_scaling_report(flag_values.workdir, Assumptions(**given))[0])
         return 0
-    if given:
+    if told := [name for name, value in given.items() if value is not None]:
         raise InputError(
-            f"--{next(iter(given))} is for a scaling study, and {flag_values.workdir} is none; leave it out"
+            f"--{told[0]} is for a scaling study, and {flag_values.workdir} is none; leave it out"
         )
     from tfmat.report.pages import write_training_report
 

@@ -230,7 +230,9 @@ def _from_npz(path: pathlib.Path) -> LabelledCurves:
     )
 
 
-def _parts(path: pathlib.Path, arrays: dict[str, Any], count: int) -> NDArray[np.int64] | None:
+def _parts(
+    path: pathlib.Path, arrays: dict[str, NDArray[Any]], count: int
+) -> NDArray[np.int64] | None:
     if "part" not in arrays:
         return None
     given = _strings(path, arrays, "part", count, "curves")
@@ -241,7 +243,9 @@ def _parts(path: pathlib.Path, arrays: dict[str, Any], count: int) -> NDArray[np
     return np.array([PARTS.index(name) for name in given])
 
 
-def _floats(path: pathlib.Path, arrays: dict[str, Any], name: str, dimensions: int) -> Array:
+def _floats(
+    path: pathlib.Path, arrays: dict[str, NDArray[Any]], name: str, dimensions: int
+) -> Array:
     array = arrays[name]
     if array.dtype.kind not in "fiu":
         raise InputError(f"{path}: {name} holds {array.dtype}, not numbers")
@@ -255,7 +259,11 @@ def _floats(path: pathlib.Path, arrays: dict[str, Any], name: str, dimensions: i
 
 
 def _strings(
-    path: pathlib.Path, arrays: dict[str, Any], name: str, count: int, of: str = "parameters"
+    path: pathlib.Path,
+    arrays: dict[str, NDArray[Any]],
+    name: str,
+    count: int,
+    of: str = "parameters",
 ) -> list[str]:
     array = arrays[name]
     if array.dtype.kind == "S":

@@ -102,7 +102,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         if self._covers(position) and (batch == 0 or not self.staircase):
             self._set_rate(self.rate(math.floor(position) if self.staircase else position))
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Logs the rate as `lr`."""
         if logs is not None:
             logs["lr"] = float(self._optimizer().learning_rate)
@@ -216,7 +216,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             self._set_rate(self.initial_lr)
         self._last = math.nan
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Logs the rate as `lr`."""
         super().on_epoch_end(epoch, logs)
         if self.verbose and epoch == self.warmup_epochs - 1 and horovod.rank() == 0:
@@ -267,7 +267,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if self._in_epoch:
             self._training = _States(self.model)
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Overwrites the logs in place."""
         self._in_epoch = False
         if logs is None or horovod.size() == 1:
@@ -282,7 +282,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
             results = now.result_of(with_validation)
             found |= {f"val_{name}": value for name, value in results.items()}
         now.restore()
-        examples = [states["examples"] for states, _, _ in every]
+        examples = [examples for (_, examples), _, _ in every]
         # A rank without validation data learns what the others found, so that all stop and save alike.
         for name in dict.fromkeys(name for _, _, theirs in every for name in theirs):
             logs[name] = found[name] if name in found else _average(name, every, examples)
@@ -305,15 +305,15 @@ class _States:
         losses = [metric for metric in model.metrics if metric.name == "loss"]
         self.examples = float(losses[0].count.numpy()) if losses else 1.0
 
-    def content(self) -> dict[str, Any]:
-        """The state that other ranks need."""
-        return {"values": self._values, "examples": self.examples}
+    def content(self) -> tuple[list[Any], float]:
+        """The state that other ranks need: the variables' values, and `examples`."""
+        return self._values, self.examples
 
-    def result_of(self, every: list[dict[str, Any]]) -> dict[str, Any]:
+    def result_of(self, every: list[tuple[list[Any], float]]) -> dict[str, float]:
         """The metrics' values from several ranks' states; leaves the metrics with that state."""
-        weights = [each["examples"] for each in every]
+        weights = [examples for _, examples in every]
         for i, variable in enumerate(self._variables):
-            values = np.stack([each["values"][i] for each in every]).astype(np.float64)
+            values = np.stack([values[i] for values, _ in every]).astype(np.float64)
             if variable.aggregation == "sum":
                 variable.assign(values.sum(0))
             else:

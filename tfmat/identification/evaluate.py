@@ -1083,7 +1083,7 @@ def compare_posteriors(
     apart = 0.5 + 0.5 * np.mean(np.maximum(1.0 - weights, 0.0), axis=1)
     few = slice(0, min(count, _SAMPLED))
     said = identifier.log_density(features[few], true[few])
-    return BesideExact(
+    found = BesideExact(
         num_curves=count,
         pareto_k=Tails(
             median=float(np.median(tails)), share_above=float(np.mean(tails > LARGEST_K))
@@ -1092,8 +1092,9 @@ def compare_posteriors(
             np.median([one.effective_draws for one in weighed]) / _COMPARED_DRAWS
         ),
         best_classifier=Spread(**_spread(apart)),
-        **_by_sampling(identifier, target, draws, true[few], said),
     )
+    _add_sampled(found, identifier, target, draws, true[few], said)
+    return found
 
 
 def _log_ratios(target: SimulatedErrors, records: NDArray[np.integer], draws: Posterior) -> Array:
@@ -1138,10 +1139,15 @@ def _known(
     return target, features, np.asarray(dataset.labels[rows], np.float64)
 
 
-def _by_sampling(
-    identifier: "Identifier", target: SimulatedErrors, draws: Posterior, true: Array, said: Array
-) -> dict[str, Any]:
-    """The draws, and the density `said` of the truth, beside sampled exact posteriors of the first curves."""
+def _add_sampled(
+    found: BesideExact,
+    identifier: "Identifier",
+    target: SimulatedErrors,
+    draws: Posterior,
+    true: Array,
+    said: Array,
+) -> None:
+    """Compares draws, and the density `said` of the truth, with sampled exact posteriors of the first curves."""
     count = len(true)
     few = slice(0, count)
     first = target[few]
@@ -1153,12 +1159,7 @@ def _by_sampling(
     )
     good = [i for i, one in enumerate(posteriors) if one.converged]
     if not good:
-        return {
-            "c2st": None,
-            "log_score_gap": None,
-            "log_score_gap_error": None,
-            "parameters": {},
-        }
+        return
     mean, variance = (
         np.array([getattr(posteriors[i], name) for i in good]) for name in ("mean", "variance")
     )
@@ -1168,16 +1169,14 @@ def _by_sampling(
     far = np.abs(draws.mean[good] - mean) / deviation
     wide = draws.std[good] / deviation
     accuracy = np.array([c2st(draws.labels[i], posteriors[i]) for i in good])
-    return {
-        "c2st": C2st(num_curves=len(good), **_spread(accuracy)),
-        "log_score_gap": float(gap.mean()),
-        "log_score_gap_error": float(gap.std() / np.sqrt(len(gap))),
-        "parameters": {
-            p.name: Closeness(
-                mean_error=float(np.median(far[:, i])), std_ratio=float(np.median(wide[:, i]))
-            )
-            for i, p in enumerate(identifier.parameters)
-        },
+    found.c2st = C2st(num_curves=len(good), **_spread(accuracy))
+    found.log_score_gap = float(gap.mean())
+    found.log_score_gap_error = float(gap.std() / np.sqrt(len(gap)))
+    found.parameters = {
+        p.name: Closeness(
+            mean_error=float(np.median(far[:, i])), std_ratio=float(np.median(wide[:, i]))
+        )
+        for i, p in enumerate(identifier.parameters)
     }
 
 

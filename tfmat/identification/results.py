@@ -6,7 +6,7 @@ not in the file. Fields with a default may be missing in a file of an older tfma
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -202,6 +202,14 @@ class Ranked(Struct, frozen=True):
     do_not_use: list[str]
 
 
+class Verified(Struct):
+    """A run of the program at one draw: `failure` is empty, or why it has no curve."""
+
+    values: dict[str, float]
+    failure: str
+    rmse_percent: float | None
+
+
 class Answer(Struct):
     """The answer for one record; see `tfmat.identification.answer.Identification`."""
 
@@ -222,7 +230,7 @@ class Answer(Struct):
     tests: list[AnsweredTest] | UnsetType = UNSET
     next_test: NextTest | UnsetType = UNSET
     posterior: SampledPosterior | UnsetType = UNSET
-    verification: list[dict[str, Any]] | UnsetType = UNSET
+    verification: list[Verified] | UnsetType = UNSET
     ranking: list[Ranked] | UnsetType = UNSET
 
     @property
@@ -453,10 +461,10 @@ class BesideExact(Struct, kw_only=True):
     pareto_k: Tails
     effective_share: float
     best_classifier: Spread
-    c2st: C2st | None
-    log_score_gap: float | None
-    log_score_gap_error: float | None
-    parameters: dict[str, Closeness]
+    c2st: C2st | None = None
+    log_score_gap: float | None = None
+    log_score_gap_error: float | None = None
+    parameters: dict[str, Closeness] = {}
 
 
 class PosteriorScores(Struct, kw_only=True):

@@ -730,7 +730,7 @@ COLUMNS = (
 def surface_table(content: Landscape) -> pd.DataFrame:
     """A row a point: x, y, and the loss with its standard error on both parts of the data."""
     x, y = np.meshgrid(content.x, content.y)
-    columns: dict[str, Any] = {"x": x.ravel(), "y": y.ravel()}
+    columns = {"x": x.ravel(), "y": y.ravel()}
     loss, error = _numbers(content)
     for part in _NAMES:
         columns[f"{part}_loss"] = np.ravel(loss[part])
@@ -746,7 +746,7 @@ def comparison_table(contents: Sequence[Landscape]) -> pd.DataFrame:
     rows = []
     for content in contents:
         settings, curvature = content.settings, content.curvature
-        row: dict[str, Any] = {
+        row: dict[str, str | float | None] = {
             "run": pathlib.Path(settings.runs[0]).name,
             "batch": settings.global_batch_sizes[0],
         }

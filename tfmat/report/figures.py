@@ -484,8 +484,9 @@ def answer_text(picture: AnswerPicture) -> str:
 def _draw_curve(panel: Axes, strain: Array, stress_mpa: Array, curves: Sequence[_Curve]) -> None:
     """Measured points and the curves, the first of which is bold and sets the scale."""
     size = 4.0 if len(strain) < 400 else 2.0
-    marks: dict[str, Any] = {"ms": size, "mfc": "none", "mec": MEASURED, "mew": 0.8}
-    panel.plot(strain, stress_mpa, "o", label="measured", **marks)
+    panel.plot(
+        strain, stress_mpa, "o", label="measured", ms=size, mfc="none", mec=MEASURED, mew=0.8
+    )
     for curve in reversed(curves):
         style = _style(curve is curves[0])
         panel.plot(strain, curve.stress_mpa, label=curve.label, **style)
@@ -809,7 +810,7 @@ def uniformity(posterior: PosteriorScores | None) -> list[list[Picture]]:
             {"all parameters": posterior.tarp},
         ),
     )
-    shared: dict[str, Any] = {"band": posterior.band, "curves": posterior.num_curves}
+    shared = {"band": posterior.band, "curves": posterior.num_curves}
     return [
         [
             picture(f"posterior-{name}", label, draw_uniformity, found=found, label=label, **shared)
@@ -981,7 +982,7 @@ def pictures(
     rows = [row for row in rows if row.value is not None]
     if len(rows) < _FEWEST:
         return {}
-    shared: dict[str, Any] = {"rows": rows, "objective": objective}
+    shared = {"rows": rows, "objective": objective}
     ways = {**shared, "direction": direction}
     size = max(7.0, 1.35 * len(names) + 2.35), 4.4
     title = "parallel coordinates of all trials"

@@ -494,7 +494,7 @@ def kinds_of_curves(bins: Mapping[str, Sequence[Bin]]) -> Rows:
         row = []
         for j, (quantity, entries) in enumerate(bins.items()):
             text = f"mean squared error of {name} over {BIN_TITLES[quantity]}"
-            shown: dict[str, Any] = {"bins": entries, "quantity": quantity, "legend": j == 0}
+            shown = {"bins": entries, "quantity": quantity, "legend": j == 0}
             row.append(picture(f"kind-{i}-{j}", text, draw_bins, size, name=name, **shown))
         rows.append(row)
     if len(bins) == 1:

@@ -63,6 +63,7 @@ from tfmat.scaling.model import (
 from tfmat.scaling.study import (
     PARTS,
     TRAINING_ROUNDS_FROM,
+    Assumptions,
     Labels,
     read_assumptions,
     read_measurements,
@@ -114,8 +115,7 @@ def _pictures(analysis: Analysis) -> Iterator[Picture]:
         yield picture("batches", text, draw_batches, summaries=of_kind)
     if analysis.lines:
         here = [e for e in analysis.lines if e.lines[0].hardware == point.hardware]
-        data: dict[str, Any] = {"fits": here or analysis.lines}
-        data["gradient_bytes"] = point.model.gradient_bytes
+        data = {"fits": here or analysis.lines, "gradient_bytes": point.model.gradient_bytes}
         model = None if analysis.forecast is None else analysis.forecast.model
         text = "time of an all-reduce over the size of the message"
         yield picture("allreduce", text, draw_allreduces, **data)
@@ -770,19 +770,22 @@ _USE = (
 
 
 def write_scaling_report(
-    workdir: str | os.PathLike, changes: Mapping[str, Any] | None = None
+    workdir: str | os.PathLike, given: Assumptions | None = None
 ) -> tuple[pathlib.Path, str]:
     """Writes the page, figures/scaling_*.png and .svg, and two CSV files; returns the page's path and its verdict.
 
     Args:
-      changes: of the assumptions that are kept in the folder, by their names.
+      given: go before the assumptions that are kept in the folder.
 
     Raises:
       InputError: the folder is no study's, is damaged, or cannot be written.
     """
     folder = pathlib.Path(workdir)
     measurements = read_measurements(folder)
-    assumptions = dataclasses.replace(read_assumptions(folder), **(changes or {}))
+    changes = (
+        {name: value for name, value in vars(given).items() if value is not None} if given else {}
+    )
+    assumptions = dataclasses.replace(read_assumptions(folder), **changes)
     analysis = Analysis(measurements, assumptions)
     found = pictures(analysis)
     content = scaling_page(analysis, found, folder.resolve().name)

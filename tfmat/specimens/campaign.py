@@ -495,14 +495,6 @@ class VerifiedRun:
     stress: Array | None
     rmse_percent: float | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the curve."""
-        return {
-            "values": self.values,
-            "failure": self.failure,
-            "rmse_percent": self.rmse_percent,
-        }
-
 
 def verify(
     description: Description,

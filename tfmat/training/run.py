@@ -19,7 +19,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from tfmat.backends.base import Backend, SavedArrays, from_rank_0
 from tfmat.backends.layouts import slots_of
-from tfmat.backends.losses import make_metrics, num_sums, per_example_function, values_of
+from tfmat.backends.losses import (
+    GivenMetrics,
+    make_metrics,
+    num_sums,
+    per_example_function,
+    values_of,
+)
 from tfmat.backends.step import check_model, choose_for, chosen_layers
 from tfmat.config import Duration, Settings
 from tfmat.console import bar_console, clock_text, log
@@ -243,6 +249,10 @@ _REFUSED = {
 }
 
 
+# Attributes of callbacks that are saved as numbers.
+Plain = bool | int | float | None
+
+
 class Callbacks:
     """A Keras CallbackList whose members' counters and bests can be saved and restored.
 
@@ -253,7 +263,7 @@ class Callbacks:
         self,
         callbacks: Sequence[keras.callbacks.Callback],
         model: keras.Model,
-        params: dict[str, Any],
+        params: dict[str, int],
     ):
         for callback in callbacks:
             for refused, instead in _REFUSED.items():
@@ -281,9 +291,9 @@ class Callbacks:
                 "put a schedule (a function of the step) into the optimizer instead"
             )
 
-    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
         """(plain values, arrays) that the callbacks hold, by place, class and attribute."""
-        values: dict[str, Any] = {}
+        values: dict[str, Plain] = {}
         arrays: dict[str, np.ndarray] = {}
         for i, callback in enumerate(self._list.callbacks):
             for name, value in vars(callback).items():
@@ -298,7 +308,7 @@ class Callbacks:
                     arrays |= {f"{key}/{j}": array for j, array in enumerate(value)}
         return values, arrays
 
-    def restore(self, values: Mapping[str, Any], arrays: SavedArrays) -> None:
+    def restore(self, values: Mapping[str, Plain], arrays: SavedArrays) -> None:
         """Undoes what `on_train_begin` reset."""
         members = {
             f"{i}:{type(callback).__name__}": callback
@@ -493,7 +503,7 @@ class Run:
         whole: keras.Model | None = None,
         loss: Any = "mean_squared_error",
         optimizer: str | keras.optimizers.Optimizer | OptimizerFactory | None = None,
-        metrics: Mapping[str, Any] | Sequence[Any] | None = None,
+        metrics: GivenMetrics = None,
         auxiliary_loss: Any = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
         sidecar: Mapping[str, Any] | None = None,

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Backend
-from tfmat.backends.losses import make_metrics, per_example_function, values_of
+from tfmat.backends.losses import GivenMetrics, make_metrics, per_example_function, values_of
 from tfmat.backends.registry import make_backend
 from tfmat.backends.step import check_model
 from tfmat.config import CheckpointSection, DataSection, Duration, Settings, parse_growth
@@ -63,7 +63,7 @@ class ParallelSteps:
         loss: Any,
         backend: Backend,
         *,
-        metrics: Mapping[str, Any] | Sequence[Any] | None = None,
+        metrics: GivenMetrics = None,
     ):
         check_model(model)
         self.model = model
@@ -221,7 +221,7 @@ class Trainer:
         *,
         loss: Any = None,
         optimizer: str | keras.optimizers.Optimizer | OptimizerFactory | None = None,
-        metrics: Mapping[str, Any] | Sequence[Any] | None = None,
+        metrics: GivenMetrics = None,
         auxiliary_loss: Any = None,
         backend: str | Backend = "single",
         workdir: str | None = None,

@@ -28,7 +28,7 @@ def workdir(tmp_path_factory):
     write_measurements(
         folder, study(Truth(), workers=(2, 4), batches=(75,), rounds=2, trained=True)
     )
-    write_scaling_report(folder, {"price_per_hour": 2.0})
+    write_scaling_report(folder, Assumptions(price_per_hour=2.0))
     return folder
 
 
