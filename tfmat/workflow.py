@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tfmat.backends.base import Backend, Collectives
     from tfmat.data.dataset import Kept
     from tfmat.identification.identifier import Identifier
-    from tfmat.identification.networks import Calibration, Spread
+    from tfmat.identification.networks import Calibration, NetworkFile, Spread
     from tfmat.identification.results import Evaluation
     from tfmat.launch.processes import Processes
     from tfmat.materials.law import Array
@@ -404,18 +404,19 @@ def _report_devices(workers: "Backend", workdir: str) -> None:
     log(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
 
 
-def sidecar(config: Settings | Config, dataset: PackedDataset) -> dict[str, Any]:
+def sidecar(config: Settings | Config, dataset: PackedDataset) -> "NetworkFile":
     """The meaning of the network's inputs and outputs: `model.json`."""
-    uncertainty = config.model.uncertainty
-    return {
-        "format": {"none": 1, "gaussian": 2, "flow": 3}[uncertainty],
-        "law": config.law,
-        "parameters": [vars(parameter) for parameter in dataset.parameters],
-        "curves": dataset.settings.to_json() if dataset.settings else None,
-        "num_points": int(dataset.features.shape[1]),
-        "input_scale": list(dataset.input_scale),
-        **({} if uncertainty == "none" else {"uncertainty": uncertainty}),
-    }
+    from tfmat.identification.networks import NetworkFile
+
+    return NetworkFile(
+        format={"none": 1, "gaussian": 2, "flow": 3}[config.model.uncertainty],
+        law=config.law,
+        parameters=dataset.parameters,
+        curves=dataset.settings.to_json() if dataset.settings else None,
+        num_points=int(dataset.features.shape[1]),
+        input_scale=dataset.input_scale,
+        uncertainty=config.model.uncertainty,
+    )
 
 
 def compiles_loss(config: Settings, backend: "Backend") -> bool:

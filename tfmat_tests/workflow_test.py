@@ -16,6 +16,7 @@ from tfmat.cli.main import main
 from tfmat.config import apply_override, default_config
 from tfmat.data.dataset import PackedDataset, dataset_folder, generate_dataset
 from tfmat.errors import InputError
+from tfmat.files import plain
 from tfmat.records.simulation import CurveSettings
 from tfmat.training import run
 from tfmat.workflow import (
@@ -68,7 +69,7 @@ def test_the_curves_may_have_a_seed_of_their_own() -> None:
 def test_the_sidecar_gives_the_numbers_a_meaning(tmp_path: pathlib.Path) -> None:
     config = _config(law="voce", fixed__E="193000")
     dataset = make_dataset(config, curve_settings(config), str(tmp_path))
-    content = json.loads(json.dumps(sidecar(config, dataset)))
+    content = plain(sidecar(config, dataset))
     assert content["format"] == 1 and content["law"] == "voce" and content["num_points"] == 48
     assert [p["name"] for p in content["parameters"]] == ["sigma0", "Q", "b"]
     assert CurveSettings.from_json(content["curves"]).to_json() == curve_settings(config).to_json()

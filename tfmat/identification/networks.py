@@ -3,11 +3,12 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 import scipy
+from msgspec import Meta, Struct, ValidationError, convert
 
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
@@ -87,30 +88,40 @@ class Calibration:
         ends = [labels + bounded(std) * np.array(limit) for limit in limits]
         return np.clip(np.stack(ends, axis=2), 0.0, 1.0)
 
-    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        """The entry `calibration` of model.json: `num_curves`, `probabilities`, name -> `quantiles` and `z_std`."""
-        return {
-            "num_curves": self.num_curves,
-            "probabilities": np.round(self.probabilities, 6).tolist(),
-            "parameters": {
-                name: {
-                    "z_std": float(self.z_std[i]),
-                    "quantiles": np.round(self.quantiles[i], 5).tolist(),
-                }
-                for i, name in enumerate(names)
-            },
+    def stored(self, names: Sequence[str]) -> "StoredCalibration":
+        """As model.json has it."""
+        errors = {
+            name: _Errors(float(self.z_std[i]), np.round(self.quantiles[i], 5).tolist())
+            for i, name in enumerate(names)
         }
+        return StoredCalibration(self.num_curves, np.round(self.probabilities, 6).tolist(), errors)
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any], names: Sequence[str]) -> "Calibration":
-        """Reads what `to_json` wrote; KeyError, TypeError or ValueError where it is something else."""
-        entries = [content["parameters"][name] for name in names]
-        probabilities = np.array(content["probabilities"], np.float64)
-        quantiles = np.array([entry["quantiles"] for entry in entries], np.float64)
-        z_std = np.array([entry["z_std"] for entry in entries], np.float64)
-        if quantiles.shape != (len(names), len(probabilities)) or not np.all(z_std > 0):
+
+class _Errors(Struct):
+    """Those of one parameter; see `Calibration`."""
+
+    z_std: Annotated[float, Meta(gt=0)]
+    quantiles: list[float]
+
+
+class StoredCalibration(Struct):
+    """The entry `calibration` of model.json."""
+
+    num_curves: int
+    probabilities: list[float]
+    parameters: dict[str, _Errors]
+
+    def of(self, names: Sequence[str]) -> Calibration:
+        """The calibration of these parameters; KeyError or ValueError where it does not fit them."""
+        errors = [self.parameters[name] for name in names]
+        if any(len(each.quantiles) != len(self.probabilities) for each in errors):
             raise ValueError("quantiles do not fit")
-        return cls(int(content["num_curves"]), probabilities, quantiles, z_std)
+        return Calibration(
+            self.num_curves,
+            np.array(self.probabilities),
+            np.array([each.quantiles for each in errors]),
+            np.array([each.z_std for each in errors]),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +138,7 @@ class Spread:
     """
 
     num_curves: int = 0
-    value: float = 1.0
+    value: Annotated[float, Meta(gt=0)] = 1.0
 
     def better(
         self,
@@ -167,18 +178,6 @@ class Spread:
             value = 1.0
         return Spread(count, round(value, 4))
 
-    def to_json(self) -> dict[str, Any]:
-        """The entry `spread` of model.json."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Spread":
-        """Reads what `to_json` wrote; KeyError, TypeError or ValueError where it is something else."""
-        spread = cls(int(content["num_curves"]), float(content["value"]))
-        if not 0.0 < spread.value < np.inf:
-            raise ValueError("spread is no positive number")
-        return spread
-
 
 def bounded(std: Array) -> Array:
     """The network's standard deviations, none larger than for a label of which nothing is known."""
@@ -209,6 +208,27 @@ DEFAULT_WORKDIR = "runs/quickstart"
 _FOLDER = pathlib.Path(__file__).resolve().parents[1] / "pretrained"
 # In a law's folder there: the network that answers where samples of a posterior are asked for.
 _POSTERIOR = "posterior"
+
+
+class NetworkFile(Struct, omit_defaults=True):
+    """`model.json` as it is stored.
+
+    Attributes:
+      parameters: the identified ones, in the order of the model's outputs.
+      curves: the settings of the simulation as `CurveSettings.to_json` gives them; None for a user's own curves.
+      num_points, input_scale: of the model's input.
+      calibration, spread: added when the training is over.
+    """
+
+    format: int
+    law: str | None
+    parameters: tuple[Parameter, ...]
+    curves: dict[str, Any] | None
+    num_points: int
+    input_scale: tuple[float, ...] = ()
+    uncertainty: str = "none"
+    calibration: StoredCalibration | None = None
+    spread: Spread = Spread()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,16 +294,13 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
             raise InputError(
                 f"{file} has format {content['format']}; this tfmat reads formats up to {FORMATS[-1]}"
             )
-        parameters = tuple(_parameter(entry) for entry in content["parameters"])
-        num_points = int(content["num_points"])
-        curves = content["curves"]
+        found = convert(content, NetworkFile)
+        parameters, num_points, curves = found.parameters, found.num_points, found.curves
         settings = CurveSettings.from_json(curves, file.parent) if curves else None
-        uncertainty = str(content.get("uncertainty", "none"))
-        calibration = _calibration(content, [parameter.name for parameter in parameters])
-        spread = Spread.from_json(content["spread"]) if "spread" in content else Spread()
+        calibration = _calibration(found)
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
         raise InputError(
             f"{file} is damaged ({type(error).__name__}: {error}); train again"
         ) from error
@@ -296,7 +313,9 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
         )
     if law and [p.name for p in law.identified] != [p.name for p in parameters]:
         raise InputError(f"{file}: its parameters are not those of law {law.name}; train again")
-    return Sidecar(file, parameters, settings, law, target, calibration, uncertainty, spread)
+    return Sidecar(
+        file, parameters, settings, law, target, calibration, found.uncertainty, found.spread
+    )
 
 
 def write_calibration(workdir: str | os.PathLike, found: Calibration | Spread) -> None:
@@ -304,24 +323,18 @@ def write_calibration(workdir: str | os.PathLike, found: Calibration | Spread) -
     file = model_files(workdir)[1]
     names = [parameter.name for parameter in read_sidecar(workdir).parameters]
     content: Any = read_json(file)
-    if isinstance(found, Spread):
-        added = {"spread": found.to_json()}
-    else:
-        added = {"calibration": found.to_json(names)}
+    added: Any = (
+        {"spread": found} if isinstance(found, Spread) else {"calibration": found.stored(names)}
+    )
     write_json(file, {**content, **added})
 
 
-def _calibration(content: Mapping[str, Any], names: list[str]) -> Calibration | None:
-    if content.get("uncertainty", "none") != "gaussian":
+def _calibration(found: NetworkFile) -> Calibration | None:
+    if found.uncertainty != "gaussian":
         return None
-    stored = content.get("calibration")
+    names = [parameter.name for parameter in found.parameters]
     # None where the training is not over.
-    return Calibration.from_json(stored, names) if stored else Calibration.gaussian(len(names))
-
-
-def _parameter(entry: Mapping[str, Any]) -> Parameter:
-    known = {field.name for field in dataclasses.fields(Parameter)}
-    return Parameter(**{name: value for name, value in entry.items() if name in known})
+    return found.calibration.of(names) if found.calibration else Calibration.gaussian(len(names))
 
 
 def pretrained_laws() -> list[str]:

@@ -506,7 +506,7 @@ class Run:
         metrics: GivenMetrics = None,
         auxiliary_loss: Any = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
-        sidecar: Mapping[str, Any] | None = None,
+        sidecar: Any = None,
         counted: str = "examples",
         workdir: str | None = None,
         quiet: bool = False,

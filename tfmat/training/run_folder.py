@@ -200,7 +200,7 @@ class RunFolder:
         keys = (_CHANGEABLE - {"data_dir"}) & before.keys() & now.keys()
         return next((f"{key}={now[key]}" for key in sorted(keys) if now[key] != before[key]), "")
 
-    def start(self, config: Mapping[str, Any], sidecar: Mapping[str, Any] | None = None) -> None:
+    def start(self, config: Mapping[str, Any], sidecar: Any = None) -> None:
         """Writes model.json, where there is a sidecar, and then config.json: where this is, that is too."""
         if sidecar is not None:
             write_json(self.path / "model.json", sidecar)

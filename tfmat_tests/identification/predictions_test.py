@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 import types
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 import tfmat
 from tfmat.config import apply_override, default_config
+from tfmat.files import write_json
 from tfmat.identification.answer import Predicted, predict, recommended_method
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.posterior import Certificate, Posterior
@@ -45,7 +45,7 @@ def _untrained(folder, settings):
     inputs = form.network()
     model = build_model(config.model, num_outputs=len(law.identified), **inputs)
     model.save(folder / "model.keras")
-    (folder / "model.json").write_text(json.dumps(sidecar(config, Stored)))
+    write_json(folder / "model.json", sidecar(config, Stored))
     return law
 
 
