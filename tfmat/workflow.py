@@ -7,8 +7,8 @@ import json
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -312,7 +312,9 @@ def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunRe
         settings,
         backend,
         whole=model,
-        **losses_and_metrics(settings, dataset, model, compiled=compiles_loss(settings, backend)),
+        **losses_and_metrics(
+            settings, dataset, model, compiled=compiles_loss(settings, backend)
+        )._asdict(),
         callbacks=_callbacks(settings, workdir, backend),
         sidecar=sidecar(settings, dataset),
         counted="curves",
@@ -427,14 +429,22 @@ def compiles_loss(config: Settings, backend: "Backend") -> bool:
     return on_cpu and backend.name != "dtensor" and not config.jit_compile
 
 
+class Losses(NamedTuple):
+    """What a network learns by; see `tfmat.Trainer`."""
+
+    loss: Any
+    auxiliary_loss: Any = None
+    metrics: Mapping[str, Any] = {}
+
+
 def losses_and_metrics(
     config: Settings | Config,
     dataset: PackedDataset,
     model: "keras.Model",
     *,
     compiled: bool = False,
-) -> dict[str, Any]:
-    """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance.
+) -> Losses:
+    """The mean squared error, one more a parameter where there are several, and `nll` of a variance.
 
     A model with a posterior head has one loss: the mean of minus the logarithm of the density of the labels, which can
     be compiled by itself.
@@ -455,16 +465,12 @@ def losses_and_metrics(
         )
     if config.model.uncertainty == "flow":
         flow = model.get_layer(POSTERIOR)
-        return {"loss": flow.compiled_loss() if compiled else flow.loss}
+        return Losses(flow.compiled_loss() if compiled else flow.loss)
     loss = squared_error_of_mean(count, weights)
     if config.model.uncertainty == "none":
-        return {"loss": loss, "metrics": metrics}
+        return Losses(loss, metrics=metrics)
     likelihood = negative_log_likelihood(count)
-    return {
-        "loss": loss,
-        "auxiliary_loss": likelihood,
-        "metrics": {**metrics, "nll": likelihood},
-    }
+    return Losses(loss, likelihood, {**metrics, "nll": likelihood})
 
 
 # --------------------------------------------------------------------------------------------------

@@ -309,10 +309,10 @@ def reading_of(flag_values: FlagValues) -> "tuple[ReadingOptions, CleaningOption
     from tfmat.records.cleaning import CleaningOptions
     from tfmat.records.reading import ReadingOptions
 
-    def given(kind: type) -> dict[str, Any]:
-        return {field.name: flag_values[field.name].value for field in dataclasses.fields(kind)}
+    def given(kind: Any) -> Any:
+        return kind(**{f.name: flag_values[f.name].value for f in dataclasses.fields(kind)})
 
-    return ReadingOptions(**given(ReadingOptions)), CleaningOptions(**given(CleaningOptions))
+    return given(ReadingOptions), given(CleaningOptions)
 
 
 def choose(

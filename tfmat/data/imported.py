@@ -631,9 +631,8 @@ def _manifest(
     content = _sha256(source)
     recorded = None if settings is None else settings.to_json()
     # Curves that are not copied are called as ever.
-    copies: dict[str, Any] = {}
-    if copied is not None:
-        copies = {"copies": copied.count, "laboratory": copied.laboratory.to_json()}
+    laboratory = copied.laboratory.to_json() if copied else None
+    copies = {"copies": copied.count, "laboratory": laboratory} if copied else {}
     num_train, num_validation, num_test = counts
     return Manifest(
         id=digest({"content": content, "settings": recorded, "seed": seed, **copies}),
@@ -650,7 +649,8 @@ def _manifest(
         parameters=curves.parameters,
         input_scale=scale,
         shards=[],
-        **copies,
+        copies=copied.count if copied else None,
+        laboratory=laboratory,
     )
 
 

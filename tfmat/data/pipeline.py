@@ -49,6 +49,10 @@ class Block(NamedTuple):
     num_examples: np.ndarray
 
 
+# What a source keeps in a checkpoint.
+Memory = Mapping[str, int | str]
+
+
 class MemorySource:
     """Examples that lie on the device as a whole, as `Backend.place` returned them; a block carries indices only.
 
@@ -82,11 +86,11 @@ class MemorySource:
             columns = _columns(self._columns, batch_size)
             yield Block(self._data, indices[:, columns], weights[:, columns], weights.sum(axis=1))
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """Nothing: a checkpoint need not keep the order, which is a function of the position."""
         return {}
 
-    def resume(self, memory: Mapping[str, Any], warn: Callable[[str], None]) -> None:
+    def resume(self, memory: Memory, warn: Callable[[str], None]) -> None:
         """Takes up `memory` of a checkpoint, before `blocks`; `warn` gets a line where the order is another."""
 
 
@@ -166,15 +170,16 @@ class DatasetSource:
         self.num_examples = self.steps_per_epoch * global_batch_size
         self.plan = EpochPlan(self.num_examples, global_batch_size)
         self.max_steps = np.iinfo(np.int32).max
-        self._memory: dict[str, Any] = {"iterators": 0, "first_batch": ""}
+        # Iterators that were made of the set, and a hash of the first batch of the last one.
+        self._iterators, self._first_batch = 0, ""
         self._warn: Callable[[str], None] | None = None
 
-    def memory(self) -> dict[str, Any]:
-        """See MemorySource.memory: iterators that were made, and a hash of the first batch of the last one."""
-        return dict(self._memory)
+    def memory(self) -> Memory:
+        return {"iterators": self._iterators, "first_batch": self._first_batch}
 
-    def resume(self, memory: Mapping[str, Any], warn: Callable[[str], None]) -> None:
-        self._memory, self._warn = dict(memory) or self._memory, warn
+    def resume(self, memory: Memory, warn: Callable[[str], None]) -> None:
+        self._iterators = int(memory.get("iterators", 0))
+        self._first_batch, self._warn = str(memory.get("first_batch", "")), warn
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
         """The rows of each span, in order."""
@@ -198,10 +203,10 @@ class DatasetSource:
     def _begun(self, first: int) -> Iterator[Any]:
         """A new iterator over the set, from batch `first` on."""
         batches = iter(self._dataset)
-        self._memory = {"iterators": self._memory["iterators"] + 1, "first_batch": ""}
+        self._iterators, self._first_batch = self._iterators + 1, ""
         for number, batch in enumerate(batches):
             if number == 0:
-                self._memory["first_batch"] = _digest(batch)
+                self._first_batch = _digest(batch)
             if number == first:
                 return itertools.chain([batch], batches)
             if number + 1 == first:
@@ -210,16 +215,16 @@ class DatasetSource:
 
     def _resumed(self, span: Span) -> Iterator[Any]:
         """Does as `_begun` after a restart. A set that shuffles anew in each epoch counts the iterators made of it."""
-        before, warn = self._memory, self._warn
+        before, warn = self._first_batch, self._warn
         assert warn
         self._warn = None
         # A checkpoint of an older version does not say how many there were.
-        count = before["iterators"] or span.epoch + (span.first > 0)
+        count = self._iterators or span.epoch + (span.first > 0)
         for _ in range(count - 1):
             iter(self._dataset)
-        self._memory = {"iterators": max(count - 1, 0), "first_batch": ""}
+        self._iterators = max(count - 1, 0)
         batches = self._begun(span.first)
-        if before["first_batch"] not in ("", self._memory["first_batch"]):
+        if before not in ("", self._first_batch):
             warn(
                 "warning: the tf.data set yields other examples than before the restart, so that the run ends with "
                 "other weights than one that was not stopped; give its shuffle a seed, and shuffle after cache()"

@@ -552,28 +552,20 @@ def network_answers(
     single = stress.ndim == 1
     labels, std, limits = _answers(identifier, strain, np.atleast_2d(stress))
 
-    def by_name(columns: NDArray[Any]) -> dict[str, Any]:
+    def by_name(columns: NDArray[Any]) -> Any:
         rows = columns[0] if single else np.moveaxis(columns, 1, 0)
         return {
             p.name: row.item() if row.ndim == 0 else row
             for p, row in zip(identifier.parameters, rows, strict=True)
         }
 
-    known: dict[str, Any] = {}
-    if std is not None and limits is not None:
-        deviations, ends = in_units(identifier.parameters, labels, std, limits)
-        known = {
-            "std": by_name(deviations),
-            "ci95": by_name(ends),
-            "unidentifiable": by_name(unidentifiable(std, None)),
-        }
-    return ArrayAnswer(
-        law=identifier.law,
-        values=by_name(identifier.values(labels)),
-        units={p.name: p.unit for p in identifier.parameters},
-        labels=labels,
-        **known,
-    )
+    units = {p.name: p.unit for p in identifier.parameters}
+    values = by_name(identifier.values(labels))
+    if std is None or limits is None:
+        return ArrayAnswer(identifier.law, values, units, labels)
+    deviations, ends = in_units(identifier.parameters, labels, std, limits)
+    known = map(by_name, (deviations, ends, unidentifiable(std, None)))
+    return ArrayAnswer(identifier.law, values, units, labels, *known)
 
 
 def opened(folder: pathlib.Path) -> "Identifier":

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     import keras
 
     from tfmat.backends.base import Collectives
+    from tfmat.workflow import Losses
 
 # --------------------------------------------------------------------------------------------------
 # Directions in the space of weights, as long in each filter as the filter itself.
@@ -209,15 +210,12 @@ class RunLoss:
       losses: what `losses_and_metrics` returns for it.
     """
 
-    def __init__(self, model: "keras.Model", losses: Mapping[str, Any]):
+    def __init__(self, model: "keras.Model", losses: "Losses"):
         from tfmat.backends.losses import per_example_function
 
         self.model = model
-        self._functions = [
-            per_example_function(losses[name])
-            for name in ("loss", "auxiliary_loss")
-            if name in losses
-        ]
+        functions = losses.loss, losses.auxiliary_loss
+        self._functions = [per_example_function(each) for each in functions if each is not None]
 
     def __call__(self, weights: Sequence[Any], others: Sequence[Any], x: Any, y: Any) -> Any:
         """The mean loss of some examples: a scalar tensor.

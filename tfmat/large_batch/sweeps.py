@@ -503,11 +503,11 @@ def _test(
     rise = ExponentialRise(low, high, steps)
     optimizer = build_optimizer(settings.optimizer, rise)
     bfloat16 = choose_for(backend, config.precision, model, config.global_batch_size)
-    auxiliary = losses.get("auxiliary_loss")
+    auxiliary = losses.auxiliary_loss
     backend.build(
         model,
         optimizer,
-        per_example_function(losses["loss"]),
+        per_example_function(losses.loss),
         {},
         auxiliary_loss=per_example_function(auxiliary) if auxiliary else None,
         bfloat16=chosen_layers(model, bfloat16),

@@ -824,7 +824,7 @@ class TrialRow(Struct, kw_only=True):
     trial: str
     state: str
     value: float | None
-    values: dict[str, Any]
+    values: dict[str, str | float | None]
     fraction: float
     seconds: float
     started: float | None

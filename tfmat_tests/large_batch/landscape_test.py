@@ -13,6 +13,7 @@ from tfmat.large_batch.landscape import (
     orthogonal,
     random_directions,
 )
+from tfmat.workflow import Losses
 
 SHAPES = [(3, 2, 4), (4,), (5, 3), (3,), (3, 1), (1,)]
 
@@ -73,7 +74,7 @@ class Problem:
         def error(labels, outputs):
             return (labels - outputs) ** 2
 
-        loss = RunLoss(self.model, {"loss": error})
+        loss = RunLoss(self.model, Losses(error))
         return LossAtWeights(loss, [], Curves(tf.constant(self.x), tf.constant(self.y)))
 
     def loss_by_numpy(self, flat, x, y):
