@@ -373,6 +373,46 @@ def copy_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer
     return copy
 
 
+def slot_owners(
+    optimizer: Any, shapes: Sequence[Sequence[int]], same_shape: bool = True
+) -> list[int | None]:
+    """The weight (of these shapes) that each variable of a built Keras optimizer is a slot of; None for counters.
+
+    With `same_shape` a slot of another shape than its weight's is a counter, too.
+    """
+    owners = {
+        id(slot): i
+        for name, slots in vars(optimizer).items()
+        if isinstance(slots, list | tuple) and len(slots) == len(shapes)
+        if name not in ("_variables", "_trainable_variables")
+        for i, (slot, shape) in enumerate(zip(slots, shapes, strict=True))
+        if not same_shape or tuple(getattr(slot, "shape", ())) == tuple(shape)
+    }
+    return [owners.get(id(variable)) for variable in optimizer.variables]
+
+
+def slots_of(optimizer: Any, variables: Sequence[Any]) -> list[tuple[int | None, int]]:
+    """For each variable that the optimizer would have: the member of `variables` that it is a slot of, and its bytes.
+
+    The first is None for counters. Nothing of the variables' size is allocated.
+    """
+    trial, sizes = copy_of(optimizer), {}
+    add = trial.add_variable
+
+    def add_small(shape: Any, initializer: Any = "zeros", dtype: Any = None, **options: Any) -> Any:
+        made = add((), "zeros", dtype, **options)
+        sizes[id(made)] = math.prod(shape) * tf.as_dtype(made.dtype).size
+        return made
+
+    trial.add_variable = add_small
+    trial.build(list(variables))
+    owners = slot_owners(trial, [v.shape for v in variables], same_shape=False)
+    return [
+        (owner, sizes.get(id(v), tf.as_dtype(v.dtype).size))
+        for v, owner in zip(trial.variables, owners, strict=True)
+    ]
+
+
 # --------------------------------------------------------------------------------------------------
 # Shared by optimizers that look at the norm of whole tensors, layer by layer: exclusions, decay, and who sums a norm.
 #

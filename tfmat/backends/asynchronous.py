@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from tfmat.backends.base import StarCollectives
 from tfmat.backends.exchange import Exchange, flatten, reduce_flat, unflatten
-from tfmat.backends.layouts import slot_owners
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import Block, Step, assign_all, check_whole_batch, compiled, row_spec
 from tfmat.errors import InputError, WorkerLostError
@@ -33,7 +32,7 @@ from tfmat.launch.watchdog import (
     pack,
     unpack,
 )
-from tfmat.optimizers import copy_of
+from tfmat.optimizers import copy_of, slot_owners
 
 # --------------------------------------------------------------------------------------------------
 # The part of a batch that a worker computes next, asked of rank 0 before the answer is wanted.

@@ -17,11 +17,10 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 
 from tfmat.backends.base import Backend, SavedArray
-from tfmat.backends.layouts import slot_owners
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_error
-from tfmat.optimizers import ELEMENTWISE, copy_of, original_class
+from tfmat.optimizers import ELEMENTWISE, copy_of, original_class, slot_owners
 
 # --------------------------------------------------------------------------------------------------
 # Tensors in a temporary file that is mapped into memory, of which parts come and go.

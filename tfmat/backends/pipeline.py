@@ -20,7 +20,7 @@ from tfmat.backends.base import (
     from_rank_0,
     num_bytes,
 )
-from tfmat.backends.layouts import bytes_of_variable, slots_of
+from tfmat.backends.layouts import bytes_of_variable
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import (
     Batch,
@@ -46,7 +46,7 @@ from tfmat.networks.segments import (
     possible_cuts,
     segments,
 )
-from tfmat.optimizers import build_optimizer
+from tfmat.optimizers import build_optimizer, slots_of
 
 # --------------------------------------------------------------------------------------------------
 # Places of processes among the stages, and the order of their work. A batch goes through the stages as micro-batches.

@@ -21,7 +21,6 @@ from tfmat.backends.layouts import (
     Footprint,
     Weight,
     bytes_of_variable,
-    slot_owners,
     whole_footprint,
     whole_footprints,
 )
@@ -38,6 +37,7 @@ from tfmat.optimizers import (
     build_optimizer,
     exclude_alike,
     original_class,
+    slot_owners,
 )
 
 _BY_NORMS = (LARS, LARC, LAMB, NovoGrad)  # of whole weights, which they sum from parts

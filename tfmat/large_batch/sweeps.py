@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from msgspec import Struct, structs
+from msgspec import Struct, convert, structs
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import least_squares
@@ -53,7 +53,7 @@ from tfmat.report.figures import (
     save_png_and_svg,
     worker_axis,
 )
-from tfmat.report.run_files import read_metrics
+from tfmat.report.run_files import MetricsLine, read_metrics
 from tfmat.training.run_folder import RunFolder, find_run_file
 from tfmat.workflow import curves_to_train
 
@@ -315,24 +315,25 @@ def with_keys(config: Config, **keys: Any) -> Config:
 
 def read_row(path: pathlib.Path, batch: int, kind: str) -> SweepRow:
     """The row of a run that has ended, from its files."""
-    lines = read_metrics(path / "metrics.jsonl")
+    lines = convert(read_metrics(path / "metrics.jsonl"), list[MetricsLine])
     row = SweepRow(batch=batch, kind=kind, state=state_of(path), workdir=str(path))
     if not lines:
         return row
     # A run of one call of the graph has compiled all the time: what it did a second says nothing of the batch.
-    timed = [line["curves_per_second"] for line in lines if line["use"]["graph_seconds"] > 0]
-    last, rate = lines[-1], float(np.median(timed)) if timed else math.nan
-    record = RunFolder(path).status().last_record or last
+    timed = [line.curves_per_second for line in lines if line.use.graph_seconds > 0]
+    rates = [rate for rate in timed if rate is not None]
+    last, rate = lines[-1], float(np.median(rates)) if rates else math.nan
+    record = RunFolder(path).status().last_record
     return structs.replace(
         row,
-        epochs=last["epoch"],
-        steps=last["step"],
-        training_seconds=last["training_seconds"],
+        epochs=last.epoch,
+        steps=last.step,
+        training_seconds=last.training_seconds,
         seconds_an_epoch=read_run_details(path / "config.json").num_examples / rate,
         curves_per_second=rate,
-        processor_use=last.get("use", {}).get("cpu_utilisation"),
-        loss=last["loss"],
-        val_loss=record.get("val_loss_all", last.get("val_loss")),
+        processor_use=last.use.cpu_utilisation,
+        loss=last.loss,
+        val_loss=record.get("val_loss_all", last.val_loss),
     )
 
 

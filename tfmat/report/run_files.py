@@ -187,10 +187,21 @@ class Provenance(Struct):
     sessions: list[Session] = []
 
 
+class LineUse(Struct):
+    """The part `use` of a line; see `tfmat.training.meter.Meter.take`."""
+
+    graph_seconds: float = 0.0
+    first_call_seconds: float = 0.0
+    bytes_sent_per_step: float = 0.0
+    cpu_utilisation: float | None = None
+
+
 class MetricsLine(Struct, kw_only=True):
     """A line of `metrics.jsonl`."""
 
     step: Count
+    training_seconds: float = math.nan
+    use: LineUse = LineUse()
     epoch: float | None = None
     seconds: NotNegative | None = None
     curves_per_second: NotNegative | None = None

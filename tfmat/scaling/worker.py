@@ -426,19 +426,11 @@ def measure_training(order: Order, processes: Processes, folder: pathlib.Path) -
         return [check_json(own, TaskAnswer, run)]
 
 
-class LineUse(Struct):
-    """The part `use` of a line of metrics.jsonl."""
-
-    first_call_seconds: float
-    bytes_sent_per_step: float = 0.0
-
-
 class MeteredLine(MetricsLine, kw_only=True):
     """A line of a training that the main job's loop wrote."""
 
     epoch: float
     training_seconds: float
-    use: LineUse
 
 
 def training_lines(

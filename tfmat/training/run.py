@@ -18,7 +18,6 @@ import tensorflow as tf
 from rich.progress import BarColumn, Progress, TextColumn
 
 from tfmat.backends.base import Backend, SavedArrays, from_rank_0
-from tfmat.backends.layouts import slots_of
 from tfmat.backends.losses import (
     GivenMetrics,
     make_metrics,
@@ -41,7 +40,13 @@ from tfmat.data.pipeline import (
 )
 from tfmat.errors import DivergedError, InputError, Interrupted
 from tfmat.files import plain
-from tfmat.optimizers import build_optimizer, build_schedule, check_optimizer, make_functional
+from tfmat.optimizers import (
+    build_optimizer,
+    build_schedule,
+    check_optimizer,
+    make_functional,
+    slots_of,
+)
 from tfmat.training.meter import Meter, Trace, write_profile
 from tfmat.training.run_folder import Checkpoint, RunFolder, Status
 

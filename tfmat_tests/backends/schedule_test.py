@@ -16,12 +16,11 @@ from tfmat.backends.pipeline import (
     most_held,
     order_of_work,
     slot_places,
-    slots_of,
 )
 from tfmat.backends.step import check_whole_batch
 from tfmat.config import MeshShape
 from tfmat.errors import InputError
-from tfmat.optimizers import LAMB, NovoGrad, make_functional
+from tfmat.optimizers import LAMB, NovoGrad, make_functional, slots_of
 
 
 def text(work):

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from tfmat.errors import InputError
+from tfmat.report.run_files import LineUse
 from tfmat.scaling.model import (
     added_worker,
     expected_maximum,
@@ -17,7 +18,7 @@ from tfmat.scaling.model import (
     summarise,
 )
 from tfmat.scaling.study import AllReduce, Measurements, Model, Point, Repetition
-from tfmat.scaling.worker import LineUse, MeteredLine, training_lines
+from tfmat.scaling.worker import MeteredLine, training_lines
 
 BASE = Point("single", 1, 75, 75, "weak", "here", Model("m", 10, 40), 1000)
 TWO = Point("horovod", 2, 150, 75, "weak", "here", Model("m", 10, 40), 1000, collectives="mpi")
@@ -163,7 +164,9 @@ def records(steps, compiling):
             epoch=float(i + 1),
             loss=1.0,
             training_seconds=end * STEP + sum(compiling[: i + 1]),
-            use=LineUse(compiling[i] + (steps[i] * STEP if compiling[i] else 0.0)),
+            use=LineUse(
+                first_call_seconds=compiling[i] + (steps[i] * STEP if compiling[i] else 0.0)
+            ),
         )
         for i, end in enumerate(ends)
     ]
