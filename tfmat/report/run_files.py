@@ -187,7 +187,7 @@ class Provenance(Struct):
     sessions: list[Session] = []
 
 
-class LineUse(Struct):
+class LineUse(Struct, frozen=True):
     """The part `use` of a line; see `tfmat.training.meter.Meter.take`."""
 
     graph_seconds: float = 0.0

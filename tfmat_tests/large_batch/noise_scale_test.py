@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.large_batch.sweeps import estimate_noise_scale, measure_squares, noise_figure
+from tfmat.config import default_config
+from tfmat.errors import InputError
+from tfmat.files import write_json
+from tfmat.large_batch.sweeps import (
+    estimate_noise_scale,
+    measure_squares,
+    noise_figure,
+    noise_scale_of_run,
+)
 
 DIMENSION, NOISE, DISTANCE = 20, 0.5, 0.3
 
@@ -81,3 +89,12 @@ def test_at_the_minimum_the_scale_is_infinite():
     assert found.value == found.high == np.inf
     known = dataclasses.replace(found, value=50.0, low=20.0)
     noise_figure([(1, 1.0, known), (2, 2.0, dataclasses.replace(found, low=np.inf))], 100)
+
+
+def test_a_run_of_the_trainer_has_no_curves_to_draw_from(tmp_path):
+    """Its config.json names no data set: one line, instead of a KeyError."""
+    write_json(tmp_path / "config.json", default_config().to_dict())
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "step-0000000001.npz").touch()
+    with pytest.raises(InputError, match="no run of tfmat train"):
+        noise_scale_of_run(tmp_path)

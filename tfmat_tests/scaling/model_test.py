@@ -188,7 +188,7 @@ def records(steps, compiling):
 def test_seconds_of_a_training_are_those_of_its_steps(steps, compiling, untimed, mean, expected):
     found = records(steps, compiling)
     if compiling[0]:
-        found[0].use.first_call_seconds = compiling[0] + untimed * STEP
+        found[0].use = LineUse(first_call_seconds=compiling[0] + untimed * STEP)
     lines = training_lines(found, untimed, mean)
     assert [line.seconds for line in lines] == pytest.approx(expected)
     assert (lines[0].epoch, lines[0].loss, lines[0].val_loss) == (1.0, 1.0, None)
