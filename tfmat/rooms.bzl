@@ -17,7 +17,7 @@ LAYERS = {
     "specimens": ["config", "records", "data", "materials", "training"],
     "horovod": ["backends", "config", "launch", "networks", "optimizers"],
     "identification": ["config", "records", "data", "launch", "materials", "networks", "training"],
-    "report": ["config", "identification", "launch", "materials", "records", "training"],
+    "report": ["config", "identification", "launch", "records", "training"],
     "tuning": ["config", "launch", "report", "training"],
 }
 LAYERS["workflow"] = list(LAYERS)

@@ -210,7 +210,7 @@ _FOLDER = pathlib.Path(__file__).resolve().parents[1] / "pretrained"
 _POSTERIOR = "posterior"
 
 
-class NetworkFile(Struct, omit_defaults=True):
+class NetworkFile(Struct, kw_only=True, omit_defaults=True):
     """`model.json` as it is stored.
 
     Attributes:
@@ -221,7 +221,7 @@ class NetworkFile(Struct, omit_defaults=True):
     """
 
     format: int
-    law: str | None
+    law: str | None = None
     parameters: tuple[Parameter, ...]
     curves: dict[str, Any] | None
     num_points: int

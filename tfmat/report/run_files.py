@@ -40,7 +40,6 @@ from tfmat.identification.results import (
     TestsPicture,
 )
 from tfmat.launch.machine import Session
-from tfmat.materials.law import Parameter
 from tfmat.records.laboratory import OBSERVATION
 from tfmat.training.run_folder import Status
 
@@ -145,6 +144,21 @@ class Configuration(RunDetails):
     optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
 
 
+class SavedParameter(Struct, kw_only=True):
+    """A parameter of the network."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    scale: str = "linear"
+
+    @property
+    def width(self) -> float:
+        """The width of its range, which is 1 on the scale of the labels; of a logarithmic one in e-folds."""
+        return math.log(self.high / self.low) if self.scale == "log" else self.high - self.low
+
+
 class Curves(Struct, kw_only=True):
     """The curves that the network was trained with, as far as a page tells of them; others are None."""
 
@@ -177,7 +191,7 @@ class Curves(Struct, kw_only=True):
 class Description(Struct, kw_only=True):
     """`model.json`."""
 
-    parameters: list[Parameter] = []
+    parameters: list[SavedParameter] = []
     curves: Curves | None = None
 
 
