@@ -73,7 +73,7 @@ def test_the_sidecar_gives_the_numbers_a_meaning(tmp_path: pathlib.Path) -> None
     assert content["format"] == 1 and content["law"] == "voce" and content["num_points"] == 48
     assert [p["name"] for p in content["parameters"]] == ["sigma0", "Q", "b"]
     assert CurveSettings.from_json(content["curves"]).to_json() == curve_settings(config).to_json()
-    assert content["input_scale"] == list(dataset.input_scale)
+    assert content["input_scale"] == dataset.input_scale
 
 
 @pytest.mark.parametrize(
