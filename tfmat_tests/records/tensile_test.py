@@ -63,12 +63,13 @@ def test_a_toe_is_taken_off(law, parameters, end, length, num_points):
 
 
 def test_running_means_are_those_of_each_window_and_a_plateau_stays_level():
-    values = np.append(np.random.default_rng(0).normal(250.1, 3.0, 600), np.full(400, 250.1))
+    values = np.append(np.random.default_rng(0).normal(250.1, 3.0, 600), np.full(5400, 250.1))
     means = running_mean(values)
-    windows = [values[i - 5 : i + 6].mean() for i in range(5, 995)]
-    np.testing.assert_allclose(means[5:995], windows, rtol=1e-8)
-    assert np.array_equal(means[[*range(5), *range(995, 1000)]], values[[*range(5), *range(-5, 0)]])
-    assert set(means[605:995]) == {means[605]}
+    windows = [values[i - 30 : i + 31].mean() for i in range(30, 5970)]
+    np.testing.assert_allclose(means[30:5970], windows, rtol=1e-8)
+    ends = [*range(30), *range(5970, 6000)]
+    assert np.array_equal(means[ends], values[ends])
+    assert set(means[630:5970]) == {means[630]}
 
 
 @pytest.mark.parametrize("law", ["hahn_tsai", "voce"])
