@@ -137,8 +137,8 @@ class Spread:
       value: standard deviation of the normal distribution that draws are made of.
     """
 
-    num_curves: int = 0
-    value: Annotated[float, Meta(gt=0)] = 1.0
+    num_curves: int
+    value: Annotated[float, Meta(gt=0)]
 
     def better(
         self,
@@ -228,7 +228,7 @@ class NetworkFile(Struct, kw_only=True, omit_defaults=True):
     input_scale: tuple[float, ...] = ()
     uncertainty: str = "none"
     calibration: StoredCalibration | None = None
-    spread: Spread = Spread()
+    spread: Spread = Spread(0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,7 +253,7 @@ class Sidecar:
     target: CurveTarget
     calibration: Calibration | None = None
     uncertainty: str = "none"
-    spread: Spread = dataclasses.field(default_factory=Spread)
+    spread: Spread = Spread(0, 1.0)
 
     @property
     def form(self) -> RecordForm:

@@ -51,7 +51,7 @@ def test_a_spread_is_that_by_which_regions_hold_the_truth():
     random, (curves, draws, p) = np.random.default_rng(2), (1500, 100, 3)
     z = random.normal(size=(curves, draws, p))
     for deviation in (0.9, 0.99, 1.0, 1.15):
-        spread, true = Spread(), random.normal(0, deviation, (curves, p))
+        spread, true = Spread(0, 1.0), random.normal(0, deviation, (curves, p))
         for _ in range(2):
             drawn = spread.value * z
             densities = [
