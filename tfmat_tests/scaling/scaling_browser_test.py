@@ -21,7 +21,7 @@ def page(tmp_path_factory):
     """A page with every section."""
     folder = tmp_path_factory.mktemp("study")
     shutil.copy(golden.FOLDER / FILE, folder)
-    return write_scaling_report(folder, vars(golden.ASSUMPTIONS))[0]
+    return write_scaling_report(folder, golden.ASSUMPTIONS)[0]
 
 
 @pytest.mark.parametrize(("name", "scheme", "width"), SCREENS)

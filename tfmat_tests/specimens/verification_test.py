@@ -50,4 +50,4 @@ def test_a_run_that_fails_is_told(bar, tmp_path):
     strain, stress = recorded(200.0, 1000.0)
     sample = {"yields": np.array([200.0]), "slope": np.array([1000.0])}
     (run,) = verify(read_description(bar), tmp_path / "runs", strain, stress, sample)
-    assert run.stress is None and run.to_json()["failure"] == "exit status 4"
+    assert run.stress is None and run.failure == "exit status 4"
