@@ -1,7 +1,9 @@
 """`tfmat.Trainer`: a Keras model of the caller's own, trained as `tfmat train` trains."""
 
 import atexit
+import contextlib
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -245,8 +247,6 @@ class Trainer:
             raise InputError("trace_steps needs a workdir for its files")
         self._config = config
         chosen = {"optimizer": "adam", **_compiled(model, set(given)), **given}
-        # Before the run's first step builds the optimizer.
-        self._chosen = {name: _described(name, chosen.get(name)) for name in ("optimizer", "loss")}
         self._backend = make_backend(backend) if isinstance(backend, str) else backend
         self._run = Run(
             model,
@@ -267,6 +267,13 @@ class Trainer:
             workdir=workdir,
             quiet=quiet,
         )
+        named = chosen["optimizer"]
+        self._chosen = {
+            "optimizer": _described(
+                keras.optimizers.get(named) if isinstance(named, str) else named
+            ),
+            "loss": _described(chosen.get("loss")),
+        }
         if isinstance(backend, str):
             self._backend.start()
             atexit.register(lambda: self._backend.close(getattr(sys, "last_value", None)))
@@ -356,22 +363,24 @@ class Trainer:
         return self._run.evaluate(with_weights(features, labels, sample_weight))
 
 
-def _described(name: str, given: Any) -> Any:
+def _described(given: Any) -> Any:
     """An optimizer or loss in config.json, without which a changed one would go unseen; of functions the name."""
-    if isinstance(given, Mapping):
-        return {key: _described(name, each) for key, each in given.items()}
-    if isinstance(given, list | tuple):
-        return [_described(name, each) for each in given]
-    if name == "optimizer" and isinstance(given, str):
-        given = keras.optimizers.get(given)
-    if hasattr(given, "get_config"):
-        # Keras numbers the names of objects, and has a rate in float32.
-        config = {key: value for key, value in given.get_config().items() if key != "name"}
-        short = {k: float(f"{v:.7g}") for k, v in config.items() if isinstance(v, float)}
-        return {"class": type(given).__name__, **config, **short}
-    return (
-        given if isinstance(given, str | None) else getattr(given, "__qualname__", str(type(given)))
-    )
+    match given:
+        case Mapping():
+            # Keras numbers the names of objects.
+            return {key: _described(value) for key, value in given.items() if key != "name"}
+        case list() | tuple():
+            return [_described(each) for each in given]
+        case float():  # a rate is one of float32
+            return float(f"{given:.7g}") if math.isfinite(given) else str(given)
+        case None | str() | int():
+            return given
+    name = getattr(given, "__qualname__", type(given).__name__)
+    if not hasattr(given, "get_config"):
+        return name
+    with contextlib.suppress(NotImplementedError):
+        return {"class": name, **_described(given.get_config())}
+    return name
 
 
 def _compiled(model: keras.Model, given: Collection[str]) -> dict[str, Any]:

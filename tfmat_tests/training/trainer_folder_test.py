@@ -52,7 +52,13 @@ def test_the_run_folder(tmp_path):
         make_trainer(workdir=folder, **faster).fit(*TRAIN, **fit)
     with pytest.raises(InputError, match="started with loss=.*, not mae"):
         make_trainer(workdir=folder, loss="mae").fit(*TRAIN, **fit)
-    # A version before 0.3 noted neither.
+    # The same optimizer in other words, and numbers that JSON does not have.
+    endless = keras.optimizers.Adam(0.001, clipnorm=float("inf"))
+    with pytest.raises(InputError, match="started with optimizer.clipnorm=None, not inf"):
+        make_trainer(workdir=folder, optimizer=endless).fit(*TRAIN, **fit)
+    same = make_trainer(workdir=folder, optimizer=keras.optimizers.Adam(0.001))
+    assert same.fit(*TRAIN, **fit).history == result.history
+    # Earlier versions noted neither.
     noted = json.loads((folder / "config.json").read_text())
     older = {key: value for key, value in noted.items() if key not in ("optimizer", "loss")}
     (folder / "config.json").write_text(json.dumps(older))
