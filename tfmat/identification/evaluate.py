@@ -450,8 +450,8 @@ def cached_bayes_risk(
 ) -> BayesRisk:
     """`bayes_risk`, read from `file` where that holds it for these settings, this seed and at least as many curves.
 
-    Otherwise it is worked out and written there, whole or not at all; a folder that cannot be written to only means
-    that it is worked out again the next time.
+    Otherwise it is worked out and written there, whole or not at all. Where the folder cannot be written to, the next
+    call works it out again.
 
     Args:
       features: the first curves of a frozen set that `settings` and `seed` fix.
@@ -1183,8 +1183,8 @@ def _add_sampled(
 def c2st(labels: Array, exact: Posterior) -> float:
     """Accuracy with which a classifier tells draws of a network, [draws, p], from draws of the exact posterior.
 
-    Both kinds count as much; each draw is told by its nearest ones among four fifths of all, itself left out, in
-    coordinates in which the exact posterior has unit covariance. 0.5 where they cannot be told apart.
+    Both kinds count as much. Each draw is told by its nearest ones among four fifths of all, itself left out. Distances
+    are in coordinates in which the exact posterior has unit covariance. 0.5 where they cannot be told apart.
     """
     weights = np.ones(len(exact.labels))
     if exact.log_weights is not None:

@@ -98,7 +98,7 @@ class Calibration:
 
 
 class _Errors(Struct):
-    """Those of one parameter; see `Calibration`."""
+    """The errors of one parameter; see `Calibration`."""
 
     z_std: Annotated[float, Meta(gt=0)]
     quantiles: list[float]
@@ -399,8 +399,8 @@ def source_of(
 ) -> tuple[Sidecar, pathlib.Path | None]:
     """The description of what answers, and the folder of the network that has a part in it; None: least squares alone.
 
-    A network that has a part loads TensorFlow: where there is no least squares or no law, where the law itself errs
-    (see `recommended_method`), where samples start from its posterior, and where somebody asks what it says.
+    A network that has a part loads TensorFlow. It has one where there is no least squares or no law, and where the law
+    itself errs (see `recommended_method`). So it has where samples start from its posterior, or somebody asks for it.
 
     Args:
       law: by name or file; None: that of the network in `workdir`.

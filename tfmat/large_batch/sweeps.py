@@ -653,9 +653,9 @@ def fit_power_law(
 ) -> PowerLaw:
     """Fits the law by least squares to the logarithms of errors above the floor: each counts by its relative misfit.
 
-    The intervals hold what all those laws say whose sum of squares is above the least by no more than the factor
-    1 + F / f, with F the 90 % quantile of the F distribution for 1 and f degrees of freedom (profile intervals, Bates
-    and Watts 1988, Nonlinear regression analysis and its applications, ch. 6). The laws are found by the sampler of
+    The intervals hold what all laws say whose sum of squares is at most 1 + F / f times the least. F is the 90 %
+    quantile of the F distribution for 1 and f degrees of freedom (profile intervals, Bates and Watts 1988, Nonlinear
+    regression analysis and its applications, ch. 6). The laws are found by the sampler of
     Goodman and Weare 2010 (Ensemble samplers with affine invariance, Communications in Applied Mathematics and
     Computational Science 5, 65-80). The misfit counts as if one more run had been 5 % off: four runs may lie on a law
     by chance.
