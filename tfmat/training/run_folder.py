@@ -181,10 +181,9 @@ class RunFolder:
         if before.get("local_steps") == now.get("local_steps") == 1:
             # Of meetings that there are not.
             left_out |= {"outer_learning_rate", "outer_momentum", "overlap_meetings"}
-        if (
-            not {"data_id", "optimizer"} & saved.keys()
-        ):  # a Trainer's, of a version that did not note it
-            left_out |= {k for k in now if k.partition(".")[0] in ("optimizer", "loss")}
+        if "data_id" not in saved:  # a Trainer's; versions before did not note these
+            not_noted = {"optimizer", "loss", "network"} - saved.keys()
+            left_out |= {k for k in now if k.partition(".")[0] in not_noted}
         # Other data follow from another law or number of curves, which tell a user more.
         key = first_difference(before, now, _CHANGEABLE | left_out | {"data_id"})
         key = key or first_difference(before, now, _CHANGEABLE | left_out)

@@ -17,6 +17,7 @@ from tfmat.backends.losses import GivenMetrics, make_metrics, per_example_functi
 from tfmat.backends.registry import make_backend
 from tfmat.backends.step import check_model
 from tfmat.config import CheckpointSection, DataSection, Duration, Settings, parse_growth
+from tfmat.data.dataset import digest
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat.training.run import (
@@ -273,6 +274,7 @@ class Trainer:
                 keras.optimizers.get(named) if isinstance(named, str) else named
             ),
             "loss": _described(chosen.get("loss")),
+            "network": _network(model),
         }
         if isinstance(backend, str):
             self._backend.start()
@@ -381,6 +383,34 @@ def _described(given: Any) -> Any:
     with contextlib.suppress(NotImplementedError):
         return {"class": name, **_described(given.get_config())}
     return name
+
+
+def _network(model: keras.Model) -> str:
+    """A digest of the layers and what joins them, for config.json: an activation could be another with equal shapes."""
+    # Keras numbers names as it makes layers. Starts and seeds have no part in what a run that goes on computes, and
+    # what is off or None may be a key of another version of Keras.
+    layers = {layer.name: place for place, layer in enumerate(model._flatten_layers())}
+
+    def known(value: Any) -> Any:
+        match value:
+            case Mapping():
+                left_out = {key for key in value if key in ("seed", "code") or "initializer" in key}
+                each = {key: known(value[key]) for key in value.keys() - left_out}
+                return {key: what for key, what in each.items() if what not in (None, False)}
+            case list() | tuple():
+                return [known(each) for each in value]
+            case str():
+                return layers.get(value, value)
+        return _described(value)
+
+    def config(layer: keras.layers.Layer) -> Any:
+        with contextlib.suppress(Exception):  # a caller's own layer may have none
+            return known(layer.get_config())
+        return type(layer).__qualname__
+
+    whole = config(model)
+    whole = [whole, [config(layer) for layer in model.layers]] if isinstance(whole, str) else whole
+    return digest({"network": whole})
 
 
 def _compiled(model: keras.Model, given: Collection[str]) -> dict[str, Any]:

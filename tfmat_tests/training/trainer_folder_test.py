@@ -58,9 +58,11 @@ def test_the_run_folder(tmp_path):
         make_trainer(workdir=folder, optimizer=endless).fit(*TRAIN, **fit)
     same = make_trainer(workdir=folder, optimizer=keras.optimizers.Adam(0.001))
     assert same.fit(*TRAIN, **fit).history == result.history
-    # Earlier versions noted neither.
+    with pytest.raises(InputError, match="started with network="):
+        make_trainer(make_model(dropout=0.1), workdir=folder).fit(*TRAIN, **fit)
+    # Earlier versions noted none of these.
     noted = json.loads((folder / "config.json").read_text())
-    older = {key: value for key, value in noted.items() if key not in ("optimizer", "loss")}
+    older = {key: noted[key] for key in noted.keys() - {"optimizer", "loss", "network"}}
     (folder / "config.json").write_text(json.dumps(older))
     assert make_trainer(workdir=folder, **faster).fit(*TRAIN, **fit).history == result.history
 
