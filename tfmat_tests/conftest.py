@@ -18,7 +18,6 @@ from xdist.scheduler import LoadScopeScheduling
 from tfmat_tests import graphs
 from tfmat_tests.pictures import BLANK, may_be_blank
 from tfmat_tests.processes import SHARED, ForkServer, fork_server
-from tfmat_tests.progress import Progress
 from tfmat_tests.refused import refused
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 WORKER_MEMORY = 3 << 30
 # Files that take longest, and their processor seconds (27 and 28 November 2026, beside other work). Files that mostly
 # wait for processes have a third of their wall seconds where that is more. They begin first, in this order, and the
-# last worker ends not long after the others.
+# last worker ends not long after the others. Files below a quarter of a minute need no place here.
 LONGEST = {
     "horovod/keras_module_test.py": 56,
     "tfmat_tests/docs_test.py": 50,
@@ -99,43 +98,6 @@ LONGEST = {
     "tuning/slurm_test.py": 15,
     "identification/next_test_test.py": 15,
     "cli/evaluate_test.py": 15,
-    "backends/dtensor_clients_test.py": 14,
-    "training/parallel_steps_test.py": 14,
-    "specimens/examples_test.py": 14,
-    "materials/viscous_test.py": 14,
-    "backends/recomputation_test.py": 13,
-    "backends/workers_apart_test.py": 13,
-    "large_batch/landscape_command_test.py": 13,
-    "tuning/oracle_test.py": 13,
-    "backends/averaging_test.py": 12,
-    "large_batch/power_laws_test.py": 12,
-    "report/training_report_test.py": 12,
-    "identification/least_squares_test.py": 12,
-    "launch/port_guard_test.py": 12,
-    "backends/equality_test.py": 11,
-    "cli/laws_test.py": 11,
-    "scaling/scaling_report_test.py": 11,
-    "optimizers/layerwise_test.py": 11,
-    "cli/app_test.py": 11,
-    "backends/coupling_test.py": 11,
-    "tfmat_tests/older_files_test.py": 10,
-    "backends/zero_test.py": 10,
-    "tfmat_tests/readme_test.py": 10,
-    "scaling/scaling_browser_test.py": 10,
-    "end_to_end/disks_test.py": 10,
-    "data/dataset_test.py": 10,
-    "backends/sharpness_aware_test.py": 9,
-    "tuning/real_trials_test.py": 9,
-    "launch/runtime_test.py": 9,
-    "report/report_browser_test.py": 9,
-    "tools/slurm_test.py": 9,
-    "identification/posterior_checks_test.py": 9,
-    "tools/benchmark_test.py": 9,
-    "large_batch/noise_scale_test.py": 9,
-    "backends/asynchronous_test.py": 8,
-    "backends/collectives_of_step_test.py": 8,
-    "backends/precision_test.py": 8,
-    "launch/machine_test.py": 8,
 }
 # Under --all those with the larger matrices come before them (28 November 2026).
 LARGEST = {
@@ -173,15 +135,29 @@ def pytest_xdist_setupnodes(specs: list[execnet.XSpec]) -> None:
         spec.python = server.python_command
 
 
+class FailuresAtOnce:
+    """In a log whose end is lost, a failure is told nevertheless."""
+
+    def __init__(self, reporter: pytest.TerminalReporter):
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._reporter.ensure_newline()
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = (crash.message if crash else report.longreprtext).strip().partition("\n")[0]
+            self._reporter.write_line(f"FAILED {report.nodeid} ({report.when}): {reason[:200]}")
+            self._reporter.flush()
+
+
 @pytest.hookimpl(trylast=True)  # after the reporter has come
 def pytest_configure(config: pytest.Config) -> None:
-    """Whoever waits is told how far the tests are."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if hasattr(config, "workerinput"):
         # It lives longer than the programs that are forks too, which say where they stand after a while.
         faulthandler.cancel_dump_traceback_later()
     elif reporter and config.getoption("dist") != "no":
-        config.pluginmanager.register(Progress(reporter, LONGEST))
+        config.pluginmanager.register(FailuresAtOnce(reporter))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

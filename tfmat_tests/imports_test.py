@@ -61,23 +61,10 @@ OWNERS = {
 NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "records", "report"}
 # Modules of other rooms that check what is asked for, or watch those that work, before or without TensorFlow.
 LIGHT = {
-    *(
-        "tfmat.backends.layouts",
-        "tfmat.data.dataset",
-        "tfmat.identification.api",
-    ),
-    *(
-        "tfmat.launch.mpirun",
-        "tfmat.launch.watchdog",
-        "tfmat.scaling.measure",
-        "tfmat.scaling.study",
-    ),
-    *(
-        "tfmat.scaling.model",
-        "tfmat.training.run_folder",
-    ),
-    *("tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow"),
-}
+    "tfmat.backends.layouts", "tfmat.data.dataset", "tfmat.identification.api", "tfmat.launch.mpirun",
+    "tfmat.launch.watchdog", "tfmat.scaling.measure", "tfmat.scaling.model", "tfmat.scaling.report",
+    "tfmat.scaling.study", "tfmat.training.run_folder", "tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow",
+}  # fmt: skip
 TENSORFLOW = {"tensorflow", "keras", "tensorflow_datasets", "keras_tuner", "horovod"}
 
 

@@ -182,8 +182,3 @@ def test_arrays_on_the_cpu_are_shared_not_copied():
     tensor = backend.place(rows)
     rows[3, 4] = 7.0
     assert float(tensor[3, 4]) == 7.0
-
-
-def test_unknown_backend_is_answered_with_the_nearest():
-    with pytest.raises(InputError, match="did you mean 'single'"):
-        make_backend("singel")

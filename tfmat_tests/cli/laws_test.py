@@ -244,17 +244,6 @@ def test_terminal_of_80_columns_holds_every_line():
     assert max(len(line.rstrip()) for line in plain.splitlines()) <= 80
 
 
-def test_laws_need_no_tensorflow():
-    code = (
-        "import sys; from tfmat.cli.main import main; "
-        "sys.exit(main(['laws', 'voce']) or 'tensorflow' in sys.modules)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-
-
 def test_the_tests_are_listed_with_their_settings_and_laws(capsys):
     from tfmat.records.programmes import PROGRAMMES
 

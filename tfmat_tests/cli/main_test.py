@@ -11,7 +11,7 @@ import threading
 import pytest
 from absl import flags
 
-from tfmat import __version__, errors
+from tfmat import errors
 from tfmat.cli import data
 from tfmat.cli import main as module
 from tfmat.cli.main import COMMANDS, find_command, main
@@ -42,11 +42,6 @@ def test_help(capsys, argument):
 def test_nothing_at_all_is_a_mistake_that_teaches(capsys):
     assert main([]) == 2
     assert "usage: tfmat COMMAND" in capsys.readouterr().out
-
-
-def test_version(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"tfmat {__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,3 @@ def test_a_config_of_ones_own_names_the_run(calls, tmp_path):
     assert main(["train", "--config=mine.py"]) == 0
     assert main(["train", "--config=mine.py", "--workdir=elsewhere"]) == 0
     assert [call["workdir"] for call in calls] == ["runs/mine", "elsewhere"]
-
-
-def test_a_folder_that_cannot_be_one(calls, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert main(["train", "--workdir=file"]) == 2
-    assert capsys.readouterr().err == "tfmat: --workdir=file: file is a file; give a folder\n"
-    assert not calls

@@ -143,16 +143,6 @@ def test_own_curves_that_cannot_be_packed(refused: Refuse, tmp_path: pathlib.Pat
         assert name in refused("generate", f"--from={name}")
 
 
-def test_a_run_that_was_never_trained(refused: Refuse, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "curve.csv").write_text("strain,stress\n0,0\n0.01,100\n")
-    for command in (["evaluate"], ["identify", "curve.csv"]):
-        line = refused(*command, "--workdir=run")
-        assert line.startswith(
-            "run holds no trained model (model.keras is missing); train one with"
-        )
-
-
 def test_a_damaged_checkpoint_is_named(programs: ForkServer, tmp_path: pathlib.Path) -> None:
     # Right before the second checkpoint is written.
     how = {"die_on": ".step-*.tmp", "die_at": 3, "die_of": signal.SIGTERM}

@@ -3,8 +3,6 @@
 import datetime
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import keras
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.training.run_folder import RunFolder, Status, find_run_file
+from tfmat.training.run_folder import RunFolder, find_run_file
 
 PROJECT = pathlib.Path(__file__).parents[2]
 CONFIG = {"seed": 0, "model": {"units": (3, 4)}, "checkpoint": {"keep": 3}, "steps_per_call": None}
@@ -30,14 +28,6 @@ def test_one_process_at_a_time(folder: RunFolder) -> None:
         RunFolder(folder.path),
     ):
         pass
-    program = (
-        "from tfmat.training.run_folder import RunFolder\n"
-        f"with RunFolder({str(folder.path)!r}): pass"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True
-    )
-    assert "another process is training" in done.stderr
     folder.__exit__()
     with RunFolder(folder.path):
         pass
@@ -69,17 +59,6 @@ def test_a_key_that_tfmat_did_not_have_yet_had_its_default(folder: RunFolder) ->
     assert folder.check_config(same)
     with pytest.raises(InputError, match="optimizer.scaling=none, not sqrt"):
         folder.check_config({**same, "optimizer": {"scaling": "sqrt"}})
-
-
-def test_status_keeps_what_is_not_named(folder: RunFolder) -> None:
-    assert folder.status() == Status()
-    folder.set_status("running", resumed_from_steps=[5])
-    first = folder.status()
-    folder.set_status("done", "all 9 steps done", step=9)
-    status = folder.status()
-    assert (status.state, status.reason, status.step) == ("done", "all 9 steps done", 9)
-    assert status.resumed_from_steps == [5] and status.started == first.started
-    assert datetime.datetime.fromisoformat(status.updated).tzinfo is not None
 
 
 def test_lines_after_the_checkpoint_are_dropped(folder: RunFolder) -> None:

@@ -9,14 +9,6 @@ import pytest
 from tfmat.training.run import SIGNALS, StopRequest, TrainingProgress
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_the_signal_is_noted_and_nothing_else_happens(number: signal.Signals) -> None:
-    with StopRequest() as stop:
-        assert stop.received == 0
-        os.kill(os.getpid(), number)
-        assert stop.received == number
-
-
 def test_the_handlers_from_before_come_back() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     stop = StopRequest()
