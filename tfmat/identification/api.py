@@ -5,10 +5,19 @@ import concurrent.futures
 import dataclasses
 import functools
 import math
+import numbers
 import os
 import pathlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    TypedDict,
+    Unpack,
+    get_type_hints,
+    overload,
+)
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -752,7 +761,7 @@ class Options(TypedDict, total=False):
     toe: str
     cut_after_failure: bool
     envelope: bool
-    window: str | None
+    window: str | Sequence[float | None] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -964,8 +973,38 @@ def options_by_kind(
             )
         if arrays and name in fields[1] and name not in _FOR_ARRAYS:
             raise InputError(f"option '{name}' is for files; leave it out for arrays")
-    of_kind = [{n: v for n, v in options.items() if n in names} for names in fields]
+    checked = {name: _checked(name, value) for name, value in options.items()}
+    of_kind = [{n: v for n, v in checked.items() if n in names} for names in fields]
     return Asked(**of_kind[0]), ReadingOptions(**of_kind[1]), CleaningOptions(**of_kind[2])
+
+
+# Types of options: what else is one, and what to give.
+_TYPES: dict[type, tuple[type, str]] = {
+    bool: (np.bool_, "True or False"),
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    str: (str, "a text"),
+}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """An option of the type that it has; InputError for another: a text in place of a truth value counted as True."""
+    if name.endswith("_column") and isinstance(value, numbers.Integral):
+        return str(value)
+    if name == "fixed" and value is not None:
+        known = isinstance(value, Mapping)
+        if not known or not all(isinstance(each, numbers.Real) for each in value.values()):
+            raise InputError(
+                f"option 'fixed' is {value!r}; give names and numbers in the parameters' units: {{'E': 210000}}"
+            )
+    hint = get_type_hints(Options)[name]
+    for kind, (other, what) in _TYPES.items():
+        # `toe` lists what it takes itself.
+        asked = hint == kind if value is None else hint in (kind, kind | None)
+        wrong = not isinstance(value, kind | other) or isinstance(value, bool) > (kind is bool)
+        if asked and wrong and name != "toe":
+            raise InputError(f"option '{name}' is {value!r}; give {what}")
+    return value
 
 
 def _curves(strain: Any, stress: Any) -> list[tuple[Array, Array]]:

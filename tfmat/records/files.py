@@ -427,8 +427,8 @@ def measured_records(
     """The records of tests that `tfmat.identify` was given by name, or as arrays; InputError for what is none."""
     if not takes_tests(law):
         raise InputError(
-            f"law {law.name} is identified from one curve of rising strain; give strain and stress, or a law "
-            "that takes tests, e.g. ogden"
+            f"law {law.name} is identified from one curve of rising strain; give strain and stress, or a "
+            "pandas.DataFrame, or a law that takes tests, e.g. ogden"
         )
     if isinstance(given, Mapping):
         tests = [

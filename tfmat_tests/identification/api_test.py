@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import tfmat
@@ -99,3 +100,29 @@ def test_what_is_no_curve_is_refused(strain, stress, options, message):
     with pytest.raises(InputError, match=message) as caught:
         tfmat.identify(strain, stress, law="voce", **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"least_squares": "no"}, "'least_squares' is 'no'; give True or False"),
+        ({"samples": True}, "'samples' is True; give a whole number"),
+        ({"samples": 1e3}, "'samples' is 1000.0; give a whole number"),
+        ({"fixed": "E=2e5"}, "'fixed' is 'E=2e5'; give names and numbers"),
+        ({"fixed": {"E": "200 GPa"}}, "'fixed' is .*200 GPa.*; give names and numbers"),
+        ({"law": ["voce", "swift"]}, "'law' is .*; give a text"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(options, message):
+    """A text in place of a truth value counted as True, and one for a number ended in a traceback."""
+    strain = np.linspace(0, 0.1, 20)
+    with pytest.raises(InputError, match=message):
+        tfmat.identify(strain, 1e3 * strain, **{"law": "voce", **options})
+
+
+def test_columns_may_be_numbers(metal):
+    _, strain, stress = metal
+    frame = pd.DataFrame({"a": stress, "b": strain})
+    options = {"law": "swift", "strain_measure": "true", "stress_measure": "true"}
+    by_number = tfmat.identify(frame, strain_column=2, stress_column=1, **options)
+    assert by_number.parameters == tfmat.identify(strain, stress, **options).parameters
