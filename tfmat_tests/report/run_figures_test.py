@@ -6,7 +6,7 @@ import pytest
 from matplotlib.image import imread
 
 from tfmat.identification.results import Bin, Coverage, CoverageCurve, ErrorScores, SpreadBin
-from tfmat.report.figures import new_figure, save_grid
+from tfmat.report.figures import save_grid
 from tfmat.report.pages import calibration, kinds_of_curves, losses, predicted_against_true
 from tfmat.report.run_files import MetricsLine, ParameterAnswers
 from tfmat_tests.report.run_folder import BIN
@@ -167,16 +167,3 @@ def test_panels_of_a_file_begin_and_end_at_one_place_and_hold_their_text(tmp_pat
         text = panel.get_tightbbox()
         assert text.x0 >= 0 and text.y0 >= 0
         assert text.x1 <= panel.figure.bbox.width and text.y1 <= panel.figure.bbox.height
-
-
-@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1.0, 1e5])
-def test_a_panel_is_where_matplotlib_s_own_layout_has_it(scale):
-    """Which solves for the places of all panels of a figure, and measures all text twice."""
-    numbers = scale * np.linspace(1.0, 2.0, 50)
-    answers = ParameterAnswers("x", "MPa", False, numbers, 1.1 * numbers)
-    (_, ours), *_ = predicted_against_true([answers])
-    theirs = new_figure(ours.width, ours.height)
-    ours.draw(theirs.subplots())
-    theirs.draw_without_rendering()
-    ours, theirs = (each.axes[0].get_position().get_points() for each in (ours.figure, theirs))
-    np.testing.assert_allclose(ours, theirs, atol=0.01)

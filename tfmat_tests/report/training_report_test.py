@@ -10,7 +10,6 @@ from tfmat.report.pages import training_page, write_training_report
 from tfmat.report.run_files import read_run
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.report.run_folder import (
-    CONFIG,
     COVERAGE_OF_ONE,
     NO_PICTURES,
     PARAMETERS,
@@ -186,24 +185,17 @@ def test_a_run_that_went_on_elsewhere_tells_both_machines(tmp_path):
     assert text.count("lab: AMD EPYC") == 1
 
 
-def test_names_and_values_of_the_user_are_escaped(tmp_path):
-    config = {**CONFIG, "law": "<b>law.py:Law</b>", "note": "<script>alert(1)</script>"}
-    page, text = page_of(write_run(tmp_path / "<run>", **NO_PICTURES, config=config))
-    assert "<b>law" not in page
-    assert "<script>alert(1)</script>" in text
-
-
 def test_every_name_of_a_user_s_files_is_shown_as_text(tmp_path):
     """The law, the parameters, the example, the command, the machine: wherever a name or a reason is read."""
     evil = "<script>alert('x')</script>"
-    write_run(tmp_path, content=evaluation(yardstick=yardstick()), metrics=[])
-    for file in tmp_path.glob("*.json"):
+    run = write_run(tmp_path / "<run>", content=evaluation(yardstick=yardstick()), metrics=[])
+    for file in run.glob("*.json"):
         names = ("hahn_tsai", "example", "a", "all 120 steps done", "lab", "quadrature")
         content = file.read_text("utf-8")
         for name in names:
             content = content.replace(json.dumps(name), json.dumps(evil))
         file.write_text(content, "utf-8")
-    page, text = page_of(tmp_path)
+    page, text = page_of(run)
     assert evil not in page
     assert text.count(evil) >= 18
     for heading in ("How accurate", "Which curves", "One example", "classical", "How the training"):
