@@ -99,12 +99,12 @@ def test_an_answer_is_the_callers_own() -> None:
 
 def test_batches_pad_with_weight_zero() -> None:
     order = ExampleOrder(100, seed=0, shard_size=64, window=32)
-    indices, weights = order.batches(0, 1, 2, 75)
+    indices, weights = order.batches(0, 1, 3, 40)
     assert indices.dtype == np.int32 and weights.dtype == np.float32
-    assert indices.shape == weights.shape == (2, 75)
-    np.testing.assert_array_equal(indices[0, :25], order.indices(0, 75, 100))
-    assert weights.sum() == 25 and weights[0, :25].all()
-    assert not indices[0, 25:].any() and not indices[1].any()
+    assert indices.shape == weights.shape == (3, 40)
+    np.testing.assert_array_equal(indices.ravel()[:60], order.indices(0, 40, 100))
+    assert weights.sum() == 60 and weights.ravel()[:60].all()
+    assert not indices.ravel()[60:].any()
 
 
 def test_an_epoch_is_ordered_a_window_at_a_time() -> None:
