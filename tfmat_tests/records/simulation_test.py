@@ -711,14 +711,6 @@ def test_each_family_has_a_laboratory_of_its_own(law):
     assert np.isfinite(features).all() and (features[:, :, FLAG] == 0).any(axis=1).all()
 
 
-def test_the_form_writes_what_it_is_told_of_noise():
-    form = RecordForm.of(
-        CurveSettings("norton", num_points=8, noise_of_maximum=(0.01, 0.1), noise_told=True)
-    )
-    assert form.channels == ("strain", "stress", "flag", "time", "noise")
-    assert form.network()["channels"][-1] == "noise"
-
-
 def test_a_law_of_one_s_own_has_its_laboratory(tmp_path):
     path = tmp_path / "mine.py"
     text = "from tfmat.materials.rubber import NeoHooke\n\n\nclass Mine(NeoHooke):\n    name = 'mine'\n"
