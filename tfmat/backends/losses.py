@@ -322,6 +322,8 @@ def make_metric(name: str, metric: Any, model: keras.Model) -> Metric:
 def _named_metric(name: str, given: str) -> Any:
     if given in _ACCURACY:
         return _accuracy
+    if given in ("cosine_similarity", "CosineSimilarity"):
+        return keras.metrics.get(given)  # the loss of this name has the other sign
     for module in (keras.losses, keras.metrics):
         try:
             return module.get(given)

@@ -74,9 +74,21 @@ def test_sums_over_parts_give_the_value_of_the_whole():
     assert found["mae"] == pytest.approx(np.abs(LABELS - OUTPUTS).mean(), rel=1e-5)
 
 
-def test_names_of_metrics_are_taken_too():
-    metrics = make_metrics({"auc": "AUC", "mse": "mse"}, model())
-    assert isinstance(metrics["auc"], keras.metrics.AUC) and callable(metrics["mse"])
+@pytest.mark.parametrize(
+    "name",
+    ["AUC", "mse", "cosine_similarity", "CosineSimilarity", "poisson", "hinge", "kl_divergence"],
+)
+def test_names_mean_what_they_mean_in_keras(name):
+    """Where a loss has the same name as a metric, which for the cosine similarity has the other sign."""
+    metric = make_metrics({"mine": name}, model(2))
+    labels, outputs = np.abs(RANDOM.normal(size=(2, 6, 2))).astype("f")
+    labels = (labels > 0.5).astype("f") if name == "AUC" else labels
+    outputs = outputs / outputs.max()
+    sums = sums_of(metric["mine"], tf.constant(labels), tf.constant(outputs), tf.ones(6))
+    found = values_of(metric, np.concatenate([[0.0], np.atleast_1d(sums)]), 6)["mine"]
+    keras_own = keras.metrics.get(name)
+    keras_own.update_state(labels, outputs)
+    assert found == pytest.approx(float(keras_own.result()), rel=1e-5)
 
 
 @pytest.mark.parametrize(
