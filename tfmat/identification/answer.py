@@ -1275,8 +1275,8 @@ def _answer(
     }
     of_tests = {method: errors_of_tests(record, found)[1] for method, found in responses.items()}
     errors = {method: rms_percent(percent) for method, percent in of_tests.items()}
-    noise = _noise_percent(record, source)
-    predicted = _without_unfounded_interval(predicted, errors, noise, record)
+    noise = float(np.mean(record.noise_percent))
+    predicted = _without_unfounded_interval(predicted, errors, noise, record, source)
     best = None if fitted is None else fitted.best
     method = recommended_method(law, predicted, best, errors)
     found = _caveats(law, source, record, method, predicted, fitted, of_tests, noise)
@@ -1310,32 +1310,28 @@ def _answer(
     )
 
 
-def _noise_percent(record: MeasuredRecord, source: "Identifier | Sidecar") -> float:
-    """The noise of single points over the largest response, %: the mean of the tests.
-
-    The trained noise of a rising loading counts where that is more.
-    """
-    shown = float(np.mean(record.noise_percent))
-    if record.curve is None or source.settings is None:
-        return shown
-    settings = source.settings.resolved()
-    mean_square = float(np.mean(np.square(record.stress_mpa)))
-    trained = np.hypot(settings.noise_mpa or 0.0, settings.noise_relative * np.sqrt(mean_square))
-    return max(shown, 100.0 * float(trained) / record.largest_mpa)
-
-
 def _without_unfounded_interval(
-    predicted: Predicted | None, errors: Mapping[str, float], noise: float, record: MeasuredRecord
+    predicted: Predicted | None,
+    errors: Mapping[str, float],
+    noise: float,
+    record: MeasuredRecord,
+    source: "Identifier | Sidecar",
 ) -> Predicted | None:
     """The network's answer, without its intervals where the record is not like those that they were calibrated on.
 
-    They hold the truth for records that follow the law up to the noise (%); what the misfit of a real one does to the
-    network's answer they do not know.
+    They hold the truth for records that follow the law up to the noise (%), or up to that of the training where it is
+    more; what the misfit of a real one does to the network's answer they do not know.
     """
     if predicted is None or predicted.std is None or predicted.is_exact:
         return predicted
+    noise = max(noise, _LEAST_NOISE if record.curve is None else 0.0)
+    if record.curve is not None and source.settings is not None:
+        settings = source.settings.resolved()
+        root = np.sqrt(np.mean(np.square(record.stress_mpa)))
+        trained = np.hypot(settings.noise_mpa or 0.0, settings.noise_relative * root)
+        noise = max(noise, 100.0 * float(trained) / record.largest_mpa)
     nearest = errors.get("least_squares", errors["network"])
-    if nearest <= caveats.ABOVE_NOISE * max(noise, _LEAST_NOISE if record.curve is None else 0.0):
+    if nearest <= caveats.ABOVE_NOISE * noise:
         return predicted
     return dataclasses.replace(predicted, interval=None)
 

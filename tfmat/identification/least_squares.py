@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -574,6 +574,7 @@ def fit(
     compliance: float = 0.0,
     strain_shift: float = 0.0,
     zero: float = 0.0,
+    loads: Sequence[float] = (),
     elsewhere: Array | None = None,
     thinned: Residuals | None = None,
     roughly: bool = False,
@@ -591,6 +592,7 @@ def fit(
       compliance: standard deviation of the share of an elastic strain that machine and extensometer add or leave out.
       strain_shift: standard deviation of a strain by which all points are off alike, -.
       zero: standard deviation of the zero of each test's load, and of a strain that is the answer, over the largest.
+      loads: stress of each test, MPa, by which the zeroes of all may be off, see `load_effect`; empty is none.
       elsewhere: for one curve, labels [any, p] of other minima and from all over the range: searches from them look for
         what else the curve allows where a law is far from linear in its labels. None is quick, and may miss some.
       thinned: for one record of a law that is slow to answer, fewer of its points, which weigh as much as all do.
@@ -624,8 +626,8 @@ def fit(
         if thinned is not None:
             _open_what_levels_off(interval_labels, residuals, found, rise)
     shared_std = np.zeros_like(label_std)
-    if compliance or strain_shift or zero:
-        added, shared = _by_errors(residuals, found, sigma, compliance, strain_shift, zero)
+    if compliance or strain_shift or zero or any(loads):
+        added, shared = _by_errors(residuals, found, sigma, compliance, strain_shift, zero, loads)
         shared_std = np.sqrt(np.einsum("cii->ci", shared))
         covariance += added
         label_std = np.sqrt(np.einsum("cii->ci", covariance))
@@ -769,7 +771,13 @@ def _count_correlation(
 
 
 def _by_errors(
-    residuals: Residuals, found: Minimum, sigma: Array, compliance: float, shift: float, zero: float
+    residuals: Residuals,
+    found: Minimum,
+    sigma: Array,
+    compliance: float,
+    shift: float,
+    zero: float,
+    loads: Sequence[float],
 ) -> tuple[Array, Array]:
     """The covariance that errors of whole tests add to the labels, and its part that specimens may share.
 
@@ -778,7 +786,7 @@ def _by_errors(
 
     Args:
       sigma: standard deviation of the residuals, [curves].
-      compliance, shift, zero: as `compliance`, `strain_shift` and `zero` of `fit`.
+      compliance, shift, zero, loads: as `compliance`, `strain_shift`, `zero` and `loads` of `fit`.
 
     Returns:
       Two covariances, [curves, p, p].
@@ -812,6 +820,12 @@ def _by_errors(
         added += of_zero
         # One load cell may be off by as much in the tests of all specimens.
         shared += of_zero
+    if any(loads):
+        sizes = iter(loads)
+        effects = tests.joined(lambda one: load_effect(law, one, found.labels, next(sizes)))
+        of_load = by(1.0, effects[:, :, None])
+        added += of_load
+        shared += of_load
     return added, shared
 
 
@@ -862,6 +876,24 @@ def zero_effects(law: Law, history: History, labels: Array, response: Array) -> 
         before, after = (law.label_stress(TestSet((one,)), labels) for one in (history, moved))
         effects.append((after - before) / _STEP)
     return np.stack(effects, axis=2)
+
+
+def load_effect(law: Law, history: History, labels: Array, load: float) -> Array:
+    """A standard deviation of a test's points, [curves, points], where the load (MPa) that it began with may be none.
+
+    Without that load the answer lies at the end of a 95 % interval.
+    The elastic strain of that load was added to the strain: elastic points lie where they did, others higher. A load
+    that is off makes the true stress of a longer specimen too large in proportion.
+    """
+    answer = law.label_stress(TestSet((history,)), labels)
+    if load == 0.0 or history.strain is None:
+        return np.zeros_like(answer)
+    longer = np.exp(history.strain) if law.stress_measure == "true" else 1.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        compliance = np.nanmax(elastic_strain(history, answer) / answer, axis=1, keepdims=True)
+    before = dataclasses.replace(history, strain=history.strain - _STEP * load * compliance)
+    by_strain = (law.label_stress(TestSet((before,)), labels) - answer) / _STEP
+    return np.asarray((load * longer + by_strain) / _NORMAL)
 
 
 def _zeroes(law: Law, tests: TestSet, labels: Array, response: Array) -> Array:
@@ -1385,6 +1417,7 @@ def fit_record(
             compliance=compliance_of(whole, modulus),
             strain_shift=0.0 if record.curve is None else record.curve.strain_error.shift,
             zero=ZERO,
+            loads=[test.load_in_doubt for test in record.tests],
             # Laws that remember are slow to answer.
             elsewhere=None if slow else elsewhere(labels, cost),
             thinned=thinned(record, points) if slow else None,

@@ -17,6 +17,7 @@ from tfmat.identification.least_squares import (
     correlations,
     deviation_by_strain_noise,
     elastic_strain,
+    load_effect,
     minima_near,
     zero_effects,
 )
@@ -656,12 +657,13 @@ _FREE_OF_NOISE = 1.0 / 3.0
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredTests:
-    """Measurements of one material: history, response [points], noise and error of the strain of each test."""
+    """Measurements of one material: history, response [points], noise, and errors of strain and load of each test."""
 
     histories: tuple[History, ...]
     responses: tuple[Array, ...]
     noise: tuple[float, ...]
     strain_errors: tuple[StrainError, ...]
+    loads_in_doubt: tuple[float, ...]
 
     @classmethod
     def of(cls, record: MeasuredRecord) -> "MeasuredTests":
@@ -674,6 +676,7 @@ class MeasuredTests:
             tuple(test.response for test in thinned),
             tuple(_noise(test.noise, test.response) for test in thinned),
             tuple(test.strain_error for test in thinned),
+            tuple(test.load_in_doubt for test in thinned),
         )
 
     def nearest(self, law: Law, starts: Array, scales: Sequence[Array] | None = None) -> Array:
@@ -1127,9 +1130,12 @@ class MeasuredErrors(Target):
     def _errors_of_best(self) -> list[UnknownErrors]:
         found, tests = [], self._measured
         best = np.append(self.best, 0.5)[None]
-        for history, response, noise, strain_error in zip(*vars(tests).values(), strict=True):
+        for history, response, noise, strain_error, load in zip(*vars(tests).values(), strict=True):
             answer = self._answer(history, best)[0][0]
             zero = ZERO * zero_effects(self.law, history, best[:, :-1], response[None])[0]
+            if load:
+                of_load = load_effect(self.law, history, best[:, :-1], load)[0]
+                zero = np.column_stack([zero, of_load])
             noisier = deviation_by_strain_noise(history, response, answer, strain_error)
             found.append(UnknownErrors(np.nan_to_num(answer - response), zero, noise, noisier))
         return found

@@ -1040,18 +1040,24 @@ def _take_off_offset(curve: MeasuredTest) -> None:
             )
         )
     if is_clear:
-        curve.warnings.append(_real_load_at_start(stress, offset, strain))
+        _doubt_load_at_start(curve, stress, offset, strain)
 
 
-def _real_load_at_start(stress: float, shift: float, strain: float = 0.0) -> Caveat:
-    """The caveat of a load (MPa) at the first point that was taken for a real one, which shifted the strain."""
+def _doubt_load_at_start(
+    curve: MeasuredTest, stress: float, shift: float, strain: float = 0.0
+) -> None:
+    """Warns of a load (MPa) at the first point that was taken for a real one, which shifted the strain."""
     side = "added to" if shift < 0 else "taken off"
     zero = "was set to zero" if abs(strain) < abs(shift) / 2 else f"reads {strain:.3g}"
-    return Caveat(
-        "load at zero strain",
-        f"the load is {stress:.3g} MPa at the start, where the strain {zero}; it was taken for a real load, and "
-        f"{abs(shift):.3g} was {side} the strain",
-        f"if the load was not zeroed, every stress is {abs(stress):.3g} MPa too {'high' if stress > 0 else 'low'}",
+    curve.load_in_doubt = abs(stress) + 2.0 * noise_of(curve.stress_mpa)
+    curve.warnings.append(
+        Caveat(
+            "load at zero strain",
+            f"the load is {stress:.3g} MPa at the start, where the strain {zero}; it was taken for a real load, and "
+            f"{abs(shift):.3g} was {side} the strain",
+            "the 95 % intervals hold both readings: if the load was not zeroed, every stress is "
+            f"{abs(stress):.3g} MPa too {'high' if stress > 0 else 'low'}",
+        )
     )
 
 
@@ -1087,7 +1093,7 @@ def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
         curve.strain = curve.strain - shift
         side = "added to" if shift < 0 else "taken off"
         curve.steps.append(f"{abs(shift):.3g} {side} the strain for the load at its start: {slope}")
-        curve.warnings.append(_real_load_at_start(first, shift))
+        _doubt_load_at_start(curve, first, shift)
 
 
 def _warn_of_a_load_at_the_start(curve: MeasuredTest, line: ElasticLine) -> None:
@@ -1104,12 +1110,14 @@ def _warn_of_a_load_at_the_start(curve: MeasuredTest, line: ElasticLine) -> None
     goes_on = float(stress[1] - line.slope * strain[1]) > 0.5 * excess
     if not (is_clear and has_no_strain and goes_on and first < _MOST_LOAD * float(stress.max())):
         return
+    curve.load_in_doubt = excess + 2.0 * noise
     curve.warnings.append(
         Caveat(
             "load at zero strain",
             f"the load is {first:.3g} MPa at the start, {excess:.3g} MPa more than its strain of {strain[0]:.2g} "
             "tells, and was left in the stress",
-            f"if the load was not zeroed, every stress is {excess:.3g} MPa too high",
+            "the 95 % intervals hold both readings: if the load was not zeroed, every stress is "
+            f"{excess:.3g} MPa too high",
         )
     )
 

@@ -324,6 +324,7 @@ class MeasuredTest:
       toe: strain that slack or seating adds before the elastic part, -; 0 where none was found.
       toe_removed: the toe was taken off the strain.
       strain_error: of the points, where the strain is coarse or noisy.
+      load_in_doubt: the stress at the start, MPa, which is a load or a zero that is off; 0 where nothing is in doubt.
       time: [points], s, from the first point on; None where the law asks for none.
       rate: 1/s; temperature: °C; None where the law asks for none.
       turns: points where the driven strain or stress turns, the beginning and the end left out.
@@ -341,6 +342,7 @@ class MeasuredTest:
     toe: float = 0.0
     toe_removed: bool = False
     strain_error: StrainError = dataclasses.field(default_factory=StrainError)
+    load_in_doubt: float = 0.0
     time: Array | None = None
     rate: float | None = None
     temperature: float | None = None

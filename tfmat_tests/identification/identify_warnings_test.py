@@ -6,11 +6,12 @@ import pytest
 import tfmat
 from tfmat.identification.answer import identify
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import law_alone
+from tfmat.identification.networks import law_alone, source_of
 from tfmat.materials import History, find_law
+from tfmat.records.cleaning import clean
 from tfmat.records.files import find_records, load_records, write_example_curve
-from tfmat.records.reading import ReadingOptions
-from tfmat.records.record import CurveTarget
+from tfmat.records.reading import RawCurve, ReadingOptions
+from tfmat.records.record import CurveTarget, MeasuredRecord
 from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import load_measured_curve, load_measured_curves
 from tfmat_tests.records.made_tests import cycles, saved
@@ -255,3 +256,14 @@ def test_cycles_of_steel_with_the_machine_s_strain_are_not_to_be_used(tmp_path):
         (found,) = identify(source, records)
         implausible = any(kind.startswith("implausible") for kind in found.do_not_use)
         assert implausible == (stiffness < 1e6)
+
+
+def test_the_noise_of_a_record_is_the_same_with_a_network_s_description_and_without():
+    strain = np.linspace(0.0, 0.15, 300)
+    stress = find_law("voce").label_stress(strain[None], np.full((1, 4), 0.5))[0]
+    raw = RawCurve("a", strain, stress * (1.0 + 0.04 * np.sin(70.0 * strain)), "true", "true")
+    said = []
+    for source in (law_alone("voce"), source_of("voce")[0]):
+        (answer,) = identify(source, [MeasuredRecord.of(clean(raw, source.target))])
+        said.append([line.text for line in answer.warnings if line.kind == "law follows roughly"])
+    assert said[0] == said[1] and "times the noise" in said[0][0]

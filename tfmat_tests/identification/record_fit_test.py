@@ -444,6 +444,20 @@ def test_intervals_know_the_noise_of_the_strain():
     assert kinds.count("leaves the law in one place") <= 3
 
 
+def test_intervals_hold_both_readings_of_a_load_at_the_start():
+    def off(random, strain, stress):
+        return strain + 0.002, stress + 12.0
+
+    def preloaded(random, strain, stress):
+        started = stress > 12.0
+        return strain[started] - strain[started][0], stress[started]
+
+    for change in (off, preloaded):
+        held, kinds = _coverage(*_records(3, change))
+        assert kinds.count("load at zero strain") == 3
+        assert held.min() >= 0.6
+
+
 @pytest.mark.parametrize(("modulus", "first"), [(205e3, 0.003), (400e3, 0.0012)])
 def test_a_modulus_that_no_elastic_point_bounds_is_taken_from_its_range_where_it_fits_there(
     modulus, first
