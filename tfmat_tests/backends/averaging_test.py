@@ -13,15 +13,14 @@ import tensorflow as tf
 
 from tfmat.backends import make_backend
 from tfmat.backends.asynchronous import Peer
-from tfmat.data.order import ExampleOrder
 from tfmat.launch.processes import Processes
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import (
     BATCH,
-    NUM_EXAMPLES,
     OPTIMIZERS,
     STEPS,
     PlainKerasLoop,
+    contract_rows,
     keeping_precision,
     make_data,
     make_model,
@@ -157,7 +156,6 @@ def simulate(exchanges, workers, loop):
     states = [list(loop.start) for _ in range(workers)]
     partners = {(call, part): (worker, other) for call, part, worker, other in exchanges}
     features, labels = (array.astype("float64") for array in make_data())
-    order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
 
     def average(some):
         for i in range(loop.num_weights):
@@ -169,9 +167,7 @@ def simulate(exchanges, workers, loop):
     for call, steps in enumerate([5, 9, 6]):
         for part in range(steps * workers):
             step, worker = first + part // workers, part % workers
-            epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
-            rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
-            rows = rows[worker * width : (worker + 1) * width]
+            rows = contract_rows(step)[worker * width : (worker + 1) * width]
             if len(rows):
                 states[worker] = loop.step(states[worker], step, features[rows], labels[rows])
             if (call, part) in partners:

@@ -45,29 +45,14 @@ def plain_keras_loop(model, name, data, indices, weights):
 
 
 def plain_sharpness_aware_loop(model, name, data, indices, weights):
-    """Foret et al. 2021, arXiv:2010.01412, algorithm 1, with TensorFlow's tape."""
-    import tensorflow as tf
+    """The paper's algorithm."""
+    from tfmat_tests.backends.problem import SharpnessAwareLoop
 
-    optimizer, variables = make_optimizer(name), model.trainable_variables
-    optimizer.build(variables)
-
-    @tf.function(autograph=False, reduce_retracing=True)
-    def gradients(x, y):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
-        return tape.gradient(loss, [variable.value for variable in variables])
-
-    for rows, row_weights in zip(indices, weights, strict=True):
-        batch = [tf.constant(array[rows[row_weights > 0]]) for array in data]
-        start = [variable.numpy() for variable in variables]
-        first = gradients(*batch)
-        length = tf.linalg.global_norm(first)
-        for variable, gradient in zip(variables, first, strict=True):
-            variable.assign_add(RHO * gradient / length)
-        there = gradients(*batch)
-        for variable, value in zip(variables, start, strict=True):
-            variable.assign(value)
-        optimizer.apply(there, variables)
+    batches = (
+        [array[rows[row_weights > 0]] for array in data]
+        for rows, row_weights in zip(indices, weights, strict=True)
+    )
+    SharpnessAwareLoop(model).train(make_optimizer(name), batches, RHO)
     return model
 
 

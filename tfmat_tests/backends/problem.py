@@ -76,6 +76,13 @@ def make_data(num_examples=NUM_EXAMPLES):
     return features.astype(np.float32), labels
 
 
+def contract_rows(step, num_examples=NUM_EXAMPLES, batch=BATCH):
+    """The examples of a step, as the contract on order defines them."""
+    epoch, i = divmod(step, -(-num_examples // batch))
+    order = ExampleOrder(num_examples, seed=5, shard_size=1024)
+    return order.indices(epoch, i * batch, min((i + 1) * batch, num_examples))
+
+
 def make_model(**options):
     """A small network; options of the config's `model` section, `tests` of a record, `terms` of a flow, `seed`."""
     config, tests, terms = default_config().model, options.pop("tests", 0), options.pop("terms", ())
@@ -135,14 +142,10 @@ class PlainKerasLoop:
         return self._values()
 
     def train(self, data, batch=BATCH):
-        """Weights after 20 steps; the batches as the contract on order defines them."""
+        """Weights after 20 steps."""
         self._assign(self.start)
-        num_examples = len(data[0])
-        order = ExampleOrder(num_examples, seed=5, shard_size=1024)
-        steps_per_epoch = -(-num_examples // batch)
         for step in range(STEPS):
-            epoch, i = divmod(step, steps_per_epoch)
-            rows = order.indices(epoch, i * batch, min((i + 1) * batch, num_examples))
+            rows = contract_rows(step, len(data[0]), batch)
             dtype = keras.config.floatx()
             self._model.train_on_batch(data[0][rows].astype(dtype), data[1][rows].astype(dtype))
         return [np.asarray(weight) for weight in self._model.get_weights()]
@@ -153,12 +156,52 @@ def plain_keras_loop(model, optimizer, data):
     return PlainKerasLoop(model, optimizer).train(data)
 
 
+class SharpnessAwareLoop:
+    """Algorithm 1 of Foret et al. 2021, arXiv:2010.01412, with TensorFlow's tape; a model's gradient is traced once."""
+
+    def __init__(self, model):
+        self.model = model
+        self._start = [(variable, variable.numpy()) for variable in model.variables]
+
+        @tf.function(autograph=False, reduce_retracing=True)
+        def gradient(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+            return tape.gradient(loss, [w.value for w in model.trainable_variables])
+
+        self._gradient = gradient
+
+    def train(self, optimizer, batches, rho):
+        """All weights after these batches, (features, labels) each, from the model's own start."""
+        for variable, value in self._start:
+            variable.assign(value)
+        weights, others = self.model.trainable_variables, self.model.non_trainable_variables
+        optimizer.build(weights)
+
+        def restore(variables, values):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+        for x, y in batches:
+            x, y = tf.constant(x), tf.constant(y)
+            start, before = [w.numpy() for w in weights], [o.numpy() for o in others]
+            first = [g.numpy() for g in self._gradient(x, y)]
+            after = [o.numpy() for o in others]
+            length = np.sqrt(sum((g**2).sum() for g in first))
+            restore(weights, [w + rho * g / length for w, g in zip(start, first, strict=True)])
+            restore(others, before)  # the same masks
+            there = self._gradient(x, y)
+            restore(weights, start)
+            restore(others, after)  # statistics of w, once
+            optimizer.apply(there, weights)
+        return [np.asarray(w) for w in self.model.get_weights()]
+
+
 class PlainWorkers:
     """Two workers in one process: their gradients by TensorFlow's tape, their sums in NumPy, Keras's optimizer."""
 
     def __init__(self):
         self._data = make_data()
-        self._order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
         self.models = [make_model(**DENSE, hidden_units=(100,)) for _ in range(2)]
         self._start = self.models[0].get_weights()
 
@@ -190,10 +233,7 @@ class PlainWorkers:
 
         And the sum of the loss over the global batch.
         """
-        epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH_OF_TWO))
-        rows = self._order.indices(
-            epoch, i * BATCH_OF_TWO, min((i + 1) * BATCH_OF_TWO, NUM_EXAMPLES)
-        )
+        rows = contract_rows(step, batch=BATCH_OF_TWO)
         found, total = [], 0.0
         for worker, model in enumerate(self.models):
             mine = rows[worker * BATCH_OF_TWO // 2 : (worker + 1) * BATCH_OF_TWO // 2]

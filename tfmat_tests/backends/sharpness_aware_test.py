@@ -4,19 +4,18 @@ import functools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
-from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.horovod_rank import train_cases
 from tfmat_tests.backends.problem import (
-    BATCH,
     DENSE,
     NUM_EXAMPLES,
     OPTIMIZERS,
+    SharpnessAwareLoop,
+    contract_rows,
     make_data,
     make_model,
     relative_error,
@@ -48,55 +47,17 @@ def data():
     return make_data()
 
 
-class PlainLoop:
-    """The algorithm with a network's gradient, which is traced once for any optimizer, number of steps, and ρ."""
-
-    def __init__(self, **options):
-        self.model = model = make_model(**DENSE, **options)
-        self._start = [(variable, variable.numpy()) for variable in model.variables]
-        numbers = [tf.TensorSpec([None, *array.shape[1:]], "float64") for array in make_data()]
-
-        @tf.function(autograph=False, input_signature=numbers)
-        def gradient(x, y):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
-            return tape.gradient(loss, [w.value for w in model.trainable_variables])
-
-        self._gradient = gradient
-
-    def train(self, optimizer, data, steps=20, rho=RHO):
-        """All weights after so many steps over the contract's batches."""
-        for variable, value in self._start:
-            variable.assign(value)
-        weights, others = self.model.trainable_variables, self.model.non_trainable_variables
-        optimizer.build(weights)
-        order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-
-        def restore(variables, values):
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
-
-        for step in range(steps):
-            epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
-            rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
-            x, y = (tf.constant(array[rows].astype("float64")) for array in data)
-            start, before = [w.numpy() for w in weights], [o.numpy() for o in others]
-            first = [g.numpy() for g in self._gradient(x, y)]
-            after = [o.numpy() for o in others]
-            length = np.sqrt(sum((g**2).sum() for g in first))
-            restore(weights, [w + rho * g / length for w, g in zip(start, first, strict=True)])
-            restore(others, before)  # the same masks
-            there = self._gradient(x, y)
-            restore(weights, start)
-            restore(others, after)  # statistics of w, once
-            optimizer.apply(there, weights)
-        return [np.asarray(w) for w in self.model.get_weights()]
+def batches(data, steps=20):
+    """The contract's."""
+    for step in range(steps):
+        rows = contract_rows(step)
+        yield tuple(array[rows].astype("float64") for array in data)
 
 
 @pytest.fixture(scope="module")
 def plain():
-    """Options of a network -> its PlainLoop."""
-    return functools.cache(lambda **options: PlainLoop(**options))
+    """Options of a network -> the loop that trains it."""
+    return functools.cache(lambda **options: SharpnessAwareLoop(make_model(**DENSE, **options)))
 
 
 def trained(model, optimizer, data, steps=(5, 9, 6), pieces=None, accumulate=1):
@@ -131,20 +92,20 @@ def check(found, expected, normalized=False):
 )
 def test_weights_of_a_plain_loop(optimizer, how, data, plain):
     """The parts of a batch that come one after the other are with the ranks' cases, and moving statistics too."""
-    expected = plain().train(OPTIMIZERS[optimizer](), data)
+    expected = plain().train(OPTIMIZERS[optimizer](), batches(data), RHO)
     found, sums = trained(make_model(**DENSE), OPTIMIZERS[optimizer](), data, **how)
     check(found, expected)
     # Losses are those at the weights themselves.
-    rows = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024).indices(0, 0, BATCH)
+    rows = contract_rows(0)
     errors = (np.asarray(make_model(**DENSE)(data[0][rows])) - data[1][rows]) ** 2
     np.testing.assert_allclose(sums[0, 0], errors.mean(axis=1).sum(), rtol=1e-9)
-    without = plain().train(OPTIMIZERS[optimizer](), data, rho=0.0)
+    without = plain().train(OPTIMIZERS[optimizer](), batches(data), 0.0)
     assert max(relative_error(a, b) for a, b in zip(found, without, strict=True)) > 1e-5
 
 
 def test_both_passes_see_the_same_dropout_masks(data, plain):
     """Without a padded batch, whose masks Keras draws in another shape."""
-    expected = plain(dropout=0.3).train(OPTIMIZERS["nesterov"](), data, steps=8)
+    expected = plain(dropout=0.3).train(OPTIMIZERS["nesterov"](), batches(data, 8), RHO)
     check(
         trained(make_model(**DENSE, dropout=0.3), OPTIMIZERS["nesterov"](), data, [3, 5])[0],
         expected,
@@ -164,7 +125,8 @@ def test_two_ranks_end_with_the_weights_of_the_plain_loop(names, data, plain, tm
     found = train_cases(2, [{**CASE, **CASES[name], "name": name} for name in names], tmp_path)
     for name in names:
         normalized = name == "batch normalization"
-        expected = plain(**(NORMALIZED if normalized else {})).train(OPTIMIZERS["nesterov"](), data)
+        loop = plain(**(NORMALIZED if normalized else {}))
+        expected = loop.train(OPTIMIZERS["nesterov"](), batches(data), RHO)
         weights = [found[name][key] for key in found[name].files if key != "sums"]
         check(weights, expected, normalized)
 
