@@ -100,21 +100,6 @@ def test_two_ranks_on_two_nodes(trial_slurm, tmp_path, stopped):
     assert outputs(run).count("horovod: 2 workers share each batch of 20") == 1 + stopped
 
 
-@pytest.mark.large
-def test_a_node_that_goes_down_costs_no_more_than_a_checkpoint(trial_slurm, programs, tmp_path):
-    run = tmp_path / "run"
-    job_id = submit(*LONG_RUN, cwd=tmp_path)
-    wait_for(lambda: trains(run), lambda: outputs(run))
-    node = trial_slurm.facts(job_id)["NodeList"]
-    trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    try:
-        trial_slurm.start_again(job_id)
-        assert trial_slurm.wait_for_end(job_id) == "COMPLETED", outputs(run)
-    finally:
-        trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-    assert_as_if_never_stopped(run, programs)
-
-
 def assert_as_if_never_stopped(run, programs):
     alone = programs.run(*LONG_RUN, "--workdir=alone", cwd=run.parent)
     assert alone.status == 0, alone.err

@@ -74,20 +74,6 @@ def test_killed_at_every_stage(
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("operations", [1, 3, 5, 8, 13, 20])
-def test_killed_again_and_again_at_a_file_operation(
-    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, operations: int
-) -> None:
-    """Each process dies at its file operation of this number (a later one where no progress can be made so early)."""
-    for number in itertools.count(operations):
-        ended = programs.run(*SMALL_RUN, cwd=tmp_path, die_at=number)
-        if ended.status == 0:
-            break
-        assert ended.status == -signal.SIGKILL, ended.err
-    assert_as_if_never_stopped(tmp_path, uninterrupted)
-
-
-@pytest.mark.large
 @pytest.mark.timeout(3600)
 def test_killed_at_any_file_operation(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path

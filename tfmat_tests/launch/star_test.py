@@ -86,7 +86,7 @@ def cases(*names: str) -> list:
             size,
             name,
             culprit,
-            marks=[] if size == 3 else pytest.mark.large,
+            marks=[] if size == 3 and name not in ("last", "slow") else pytest.mark.large,
             id=f"{name}-{culprit}-of-{size}",
         )
         for size in (3, 2, 8)
@@ -186,17 +186,11 @@ def test_ranks_in_different_collectives_end(start, size, case, culprit):
     check_one_line(ranks, line)
 
 
-@pytest.mark.parametrize(("size", "case", "culprit"), cases("first", "checkpoint"))
+@pytest.mark.parametrize(("size", "case", "culprit"), cases("first", "checkpoint", "last", "slow"))
 def test_what_is_no_fault(start, size, case, culprit):
     ranks = start(size, case, culprit)
     assert ranks.wait() == [0] * size
     assert ranks.said() == "" and ranks.told() == []
-
-
-@pytest.mark.large
-@pytest.mark.parametrize(("size", "case", "culprit"), cases("last", "slow"))
-def test_what_is_no_fault_either(start, size, case, culprit):
-    test_what_is_no_fault(start, size, case, culprit)
 
 
 def test_a_run_that_was_suspended_as_a_whole_goes_on(start):

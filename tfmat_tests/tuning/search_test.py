@@ -153,17 +153,6 @@ def test_hopeless_trials_are_stopped_and_counted(make_search):
 
 
 @pytest.mark.large
-def test_two_searches_at_once(make_search):
-    searches = [make_search("one"), make_search("two")]
-    programs = [search.start() for search in searches]
-    assert [searches[0].finish(program).status for program in programs] == [0, 0]
-    for search in searches:
-        search.check(6)
-    first, second = ({i: t.values for i, t in s.state().trials.items()} for s in searches)
-    assert first == second
-
-
-@pytest.mark.large
 def test_two_machines_share_a_search(search):
     """Two supervisors, each with a worker of its own name, as the elements of a job array."""
     programs = [

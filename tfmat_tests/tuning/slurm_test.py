@@ -117,18 +117,6 @@ def test_the_time_limit_saves_requeues_and_goes_on(trial_slurm, submitted):
 
 
 @pytest.mark.large
-def test_scontrol_requeue(trial_slurm, submitted):
-    with submitted.held():
-        job_id = submitted.submit()
-        submitted.wait_until_busy()
-        element = f"{job_id}_0"
-        trial_slurm.run("scontrol", "requeue", element)
-        trial_slurm.start_again(element)
-    assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED"}, submitted.outputs()
-    submitted.check(6, repeated=2)
-
-
-@pytest.mark.large
 def test_an_element_whose_supervisor_was_killed_is_replaced_by_itself(trial_slurm, submitted):
     with submitted.held():
         job_id = submitted.submit()
@@ -138,22 +126,4 @@ def test_an_element_whose_supervisor_was_killed_is_replaced_by_itself(trial_slur
         trial_slurm.start_again(f"{job_id}_0")
     assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED"}, submitted.outputs()
     assert "lost (status 137); element 0 waits in the queue again" in submitted.outputs()
-    submitted.check(6, repeated=2)
-
-
-@pytest.mark.large
-def test_a_node_goes_down_and_comes_back(trial_slurm, submitted):
-    with submitted.held():
-        job_id = submitted.submit("--exclusive")
-        submitted.wait_until_busy()
-        element = f"{job_id}_0"
-        node = trial_slurm.facts(element)["NodeList"]
-        trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-        try:
-            trial_slurm.start_again(element)
-        finally:
-            trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-    # The element may come back too late to find work; a node that goes down under it may even end it. The other one
-    # finishes the search.
-    assert "COMPLETED" in wait_for_end(trial_slurm, job_id, submitted), submitted.outputs()
     submitted.check(6, repeated=2)
