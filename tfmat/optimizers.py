@@ -300,6 +300,16 @@ def check_optimizer(optimizer: Any) -> None:
         raise InputError(f"{name} is built already; give one that was not used yet")
 
 
+def find_optimizer(given: Any) -> keras.optimizers.Optimizer:
+    """The Keras optimizer of a name, or the one given; InputError where there is none."""
+    try:
+        return keras.optimizers.get(given)
+    except ValueError:
+        raise InputError(
+            f"there is no optimizer {given!r} in Keras; give a name such as adam, or a keras.optimizers object"
+        ) from None
+
+
 def make_functional(
     optimizer: Any,
     gradient_noise: GradientNoise | None = None,
@@ -320,12 +330,7 @@ def make_functional(
       InputError: there is no such optimizer, or its steps are more than a function of gradients, or it is built, so
         that its slots belong to other variables.
     """
-    try:
-        optimizer = keras.optimizers.get(optimizer)
-    except ValueError:
-        raise InputError(
-            f"there is no optimizer {optimizer!r} in Keras; give a name such as adam, or a keras.optimizers object"
-        ) from None
+    optimizer = find_optimizer(optimizer)
     if isinstance(optimizer, _Functional):
         return optimizer
     check_optimizer(optimizer)

@@ -238,7 +238,13 @@ class DatasetSource:
                 "the tf.data set must yield (features, labels) or (features, labels, weights)"
             )
         data = tf.nest.map_structure(np.asarray, batch)
-        count = len(tf.nest.flatten(data)[0])
+        lengths = {rows.shape[:1] for rows in tf.nest.flatten(data)}
+        if len(lengths) != 1 or () in lengths:
+            raise InputError(
+                "the features and labels that the tf.data set yields differ in length; batch it: "
+                f"dataset.batch({self._global_batch_size})"
+            )
+        ((count,),) = lengths
         if count > self._global_batch_size:
             raise InputError(
                 f"the tf.data set yields {count} examples a batch, global_batch_size is "

@@ -98,7 +98,30 @@ def unpack(name: str, data: Any) -> tuple[Any, ...]:
     """(features, labels) or (features, labels, weights) as a user gave them; InputError where they are neither."""
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         raise InputError(f"{name} is (features, labels) or (features, labels, sample_weight)")
-    return with_weights(*data)
+    return examples_of(*data)
+
+
+def examples_of(features: Any, labels: Any, *weights: Any) -> tuple[Any, ...]:
+    """A user's examples as arrays of one length, as `with_weights` returns them; InputError for what is none."""
+    features, labels = _arrays("features", features), _arrays("labels", labels)
+    lengths = [len(array) for array in tf.nest.flatten((features, labels))]
+    if len(set(lengths)) != 1:
+        raise InputError(f"features and labels differ in length: {lengths}")
+    return with_weights(features, labels, *weights)
+
+
+def _arrays(name: str, given: Any) -> Any:
+    """Arrays [examples, ...] in their structure, of tensors and DataFrames too."""
+
+    def array(one: Any) -> np.ndarray:
+        if not hasattr(one, "__array__") or np.ndim(one) == 0:
+            raise InputError(
+                f"{name} has a {type(one).__name__}; give arrays [examples, ...] (of lists np.asarray makes one), or a "
+                "batched tf.data.Dataset of (features, labels)"
+            )
+        return one if isinstance(one, np.ndarray) else np.asarray(one)
+
+    return tf.nest.map_structure(array, given)
 
 
 def make_source(
@@ -127,18 +150,13 @@ def make_source(
                 "sample_weight and class_weight are for arrays; let the tf.data set yield (features, labels, weights)"
             )
         return DatasetSource(features, batch_size, steps_per_epoch, columns)
-    arrays = tf.nest.flatten((features, labels))
-    count = len(arrays[0])
-    if any(len(array) != count for array in arrays):
-        raise InputError(
-            f"features and labels differ in length: {[len(array) for array in arrays]}"
-        )
+    examples = examples_of(features, labels, sample_weight, class_weight)
+    arrays, count = tf.nest.flatten(examples[:2]), num_examples(examples)
     if batch_size > count:
         raise InputError(
             f"global_batch_size is {batch_size}, there are {count} training examples; "
             "use a smaller batch or more examples"
         )
-    examples = with_weights(features, labels, sample_weight, class_weight)
     # Each for itself: every worker takes its columns of batches of its own order over the whole set.
     alone = settings.data.sharding == "independent" and backend.world_size > 1
     order = ExampleOrder(
@@ -1005,6 +1023,10 @@ class Run:
             f"val_{name}_all": value for name, value in self._validate().items()
         }
         self._backend.sync_model()
+        # A step's loss can be finite where a NaN of the features went into the weights: ReLU makes 0 of it.
+        weights = self._whole.trainable_variables
+        if not self._keeps and not all(np.isfinite(np.asarray(each)).all() for each in weights):
+            raise self._diverged("the weights are not finite after", step - 1)
         if self._folder:
             self._folder.save_model(self._whole, "final.keras")
             self._folder.remove_old_checkpoints()  # where an earlier process was killed before it could
@@ -1049,7 +1071,7 @@ class Run:
             else "there is no checkpoint yet"
         )
         return DivergedError(
-            f"{what} step {step} (epoch {self._epochs.locate(step)[0] + 1}); {last}; lower "
+            f"{what} step {step} (epoch {self._epochs.locate(step)[0] + 1}); {last}; look for NaN in the data, lower "
             "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
         )
 

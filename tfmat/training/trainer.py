@@ -19,12 +19,13 @@ from tfmat.backends.step import check_model
 from tfmat.config import CheckpointSection, DataSection, Duration, Settings, parse_growth
 from tfmat.data.dataset import digest
 from tfmat.errors import InputError
-from tfmat.optimizers import make_functional
+from tfmat.optimizers import find_optimizer, make_functional
 from tfmat.training.run import (
     SHARD_SIZE,
     OptimizerFactory,
     Run,
     RunResult,
+    examples_of,
     make_source,
     num_examples,
     unpack,
@@ -203,7 +204,7 @@ class Trainer:
       auxiliary_loss: what `loss` may be; minimised together with it, but no part of the logged loss.
       backend: a name (see `tfmat train --help`), or a backend made by `tfmat.backends.make_backend`.
       workdir: folder of the run; None leaves no files.
-      callbacks: `keras.callbacks`, called once a block (batch events), and at epoch and run ends.
+      callbacks: `keras.callbacks`, one or several, called once a block (batch events), and at epoch and run ends.
       seed: of the order of examples.
       steps_per_call: steps in one call of the graph; None for about half a second's worth.
       checkpoint_every: a duration, such as `500steps`, `1epochs` or `60s`.
@@ -228,7 +229,7 @@ class Trainer:
         auxiliary_loss: Any = None,
         backend: str | Backend = "single",
         workdir: str | None = None,
-        callbacks: Sequence[keras.callbacks.Callback] = (),
+        callbacks: keras.callbacks.Callback | Sequence[keras.callbacks.Callback] = (),
         seed: int = 0,
         steps_per_call: int | None = None,
         checkpoint_every: str = "1epochs",
@@ -263,16 +264,14 @@ class Trainer:
             self._backend,
             **chosen,
             auxiliary_loss=auxiliary_loss,
-            callbacks=callbacks,
+            callbacks=keras.tree.flatten(callbacks),
             sidecar=sidecar,
             workdir=workdir,
             quiet=quiet,
         )
         named = chosen["optimizer"]
         self._chosen = {
-            "optimizer": _described(
-                keras.optimizers.get(named) if isinstance(named, str) else named
-            ),
+            "optimizer": _described(find_optimizer(named) if isinstance(named, str) else named),
             "loss": _described(chosen.get("loss")),
             "network": _network(model),
         }
@@ -301,8 +300,8 @@ class Trainer:
         """Trains to the end of `train_for`, from the last checkpoint of the workdir if there is one.
 
         Args:
-          features: array (or structure of arrays) [examples, ...], or a batched tf.data.Dataset of (features, labels)
-            or (features, labels, weights).
+          features: array, tensor or DataFrame (or a structure of these) [examples, ...], or a batched tf.data.Dataset
+            of (features, labels) or (features, labels, weights).
           labels: array (or structure) [examples, ...]; None with a tf.data set.
           global_batch_size: examples per step. The last batch of an epoch may be smaller; no example is dropped.
           train_for: `20steps`, `8epochs`, `90s`, `10m` or `2h`. A time is turned into steps once, from a measured rate.
@@ -362,7 +361,7 @@ class Trainer:
 
     def evaluate(self, features: Any, labels: Any, sample_weight: Any = None) -> dict[str, float]:
         """Loss and metrics over all examples, in inference mode, with the present weights."""
-        return self._run.evaluate(with_weights(features, labels, sample_weight))
+        return self._run.evaluate(examples_of(features, labels, sample_weight))
 
 
 def _described(given: Any) -> Any:

@@ -2,10 +2,11 @@
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
-from tfmat.errors import InputError
+from tfmat.errors import DivergedError, InputError
 from tfmat.training.run import unpack, with_weights
 from tfmat_tests.training.regression import TRAIN, make_model, make_trainer
 
@@ -73,6 +74,45 @@ def test_a_weight_of_zero_is_an_example_of_regularisers_and_normalisation():
 def test_what_are_no_weights_is_refused(weights, message):
     with pytest.raises(InputError, match=message):
         with_weights(X, Y, weights)
+
+
+def test_tensors_and_frames_are_examples_as_arrays_are():
+    features, labels = TRAIN
+    arrays, tensors, frames = (
+        make_trainer().fit(*each, global_batch_size=800, train_for="2epochs").history["loss"]
+        for each in (
+            TRAIN,
+            (tf.constant(features), tf.constant(labels)),
+            (pd.DataFrame(features), pd.DataFrame(labels)),
+        )
+    )
+    assert arrays == tensors == frames
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((TRAIN[0].tolist(), TRAIN[1]), "features has a float; give arrays"),
+        ((iter([TRAIN]), None), "features has a .*; give arrays .* or a batched tf.data.Dataset"),
+        ((TRAIN[0], None), "labels has a NoneType"),
+        ((TRAIN[0], TRAIN[1][:3]), "differ in length: \\[800, 3\\]"),
+        ((tf.data.Dataset.from_tensor_slices(TRAIN),), "batch it: dataset.batch\\(100\\)"),
+    ],
+)
+def test_what_are_no_examples_is_refused(data, message):
+    with pytest.raises(InputError, match=message):
+        make_trainer().fit(*data, global_batch_size=100)
+
+
+def test_nan_that_the_loss_hides_ends_the_run():
+    """ReLU can make 0 of NaN: the loss stays finite while the weights are lost."""
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((6,)), layers.Dense(8), layers.Lambda(keras.ops.nan_to_num), layers.Dense(2)]
+    )
+    features = np.where(np.arange(800)[:, None] == 5, np.nan, TRAIN[0])
+    with pytest.raises(DivergedError, match="not finite .*; look for NaN in the data"):
+        make_trainer(model).fit(features, TRAIN[1], global_batch_size=800, train_for="2steps")
 
 
 def test_data_of_another_form_is_refused():
