@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -1370,8 +1370,8 @@ def clean(
                 blocks=True,
             )
         )
-    if raw.machine_travel and target.strain_measure is not None:
-        curve.warnings.append(strain_of_the_machine(raw))
+    if target.strain_measure is not None:
+        curve.warnings.extend(_of_a_travel(curve, raw))
     doubt = check_magnitude(curve, target, raw) if len(curve.strain) else ""
     if any(caveat.kind == RUBBER for caveat in curve.warnings):
         curve.tensile = None
@@ -1620,6 +1620,30 @@ def _in_order(raw: RawCurve) -> RawCurve:
     return dataclasses.replace(ordered, steps=(*raw.steps, said))
 
 
+# _GIVES: MPa; the give of a machine is nothing beside a softer material's. _STIFF: MPa, a steel's modulus nearly, of
+# which machine and grips have taken nothing.
+_GIVES, _STIFF = 500.0, 180e3
+
+
+def _of_a_travel(curve: MeasuredTest, raw: RawCurve) -> Iterator[Caveat]:
+    """The caveat of a strain that machine and grips have, or may have, a share in.
+
+    A modulus that a metal has proves no extensometer: steel and a crosshead look like titanium.
+    """
+    if raw.machine_travel:
+        yield strain_of_the_machine(raw)
+    elif raw.travel_in_doubt:
+        line = elastic_line(curve.strain, curve.stress_mpa)
+        if line is None or not _GIVES < line.slope < _STIFF:
+            return
+        yield Caveat(
+            "strain of the crosshead?",
+            f"its strain is made of column '{raw.columns[0]}', which may be an extensometer's or the crosshead's: a "
+            f"modulus of {line.slope / 1e3:.3g} GPa may be a stiffer material's with the give of machine and grips",
+            "call the column extensometer if it is one; else fix the modulus that you know with --fix",
+        )
+
+
 def strain_of_the_machine(raw: RawCurve) -> Caveat:
     """The caveat of a strain that was not measured at the specimen."""
     name = raw.follows[0] if raw.follows is not None else raw.columns[0]
@@ -1627,8 +1651,8 @@ def strain_of_the_machine(raw: RawCurve) -> Caveat:
         "strain of the crosshead",
         f"its strain is made of column '{name}', which holds the give of machine and grips: the modulus is "
         "the machine's and the specimen's together, and every strain is too large",
-        "use an extensometer's column, or fix the modulus that you know with --fix; a column called extension or "
-        "extensometer is taken as measured at the specimen",
+        "use an extensometer's column, or fix the modulus that you know with --fix; a column called extensometer is "
+        "taken as measured at the specimen",
     )
 
 

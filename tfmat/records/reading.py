@@ -350,7 +350,7 @@ ASSUMED, GIVEN = "assumed", "as given"
 BEFORE_SIZE = {"strain": "displacement", "stress": "load"}
 
 # English, German, French, Spanish, Italian, Portuguese, Dutch, Turkish, Polish, Czech, Slovak, Hungarian, Swedish,
-# Danish, Norwegian, Finnish, Russian, Japanese, Chinese and Korean.
+# Danish, Norwegian, Finnish, Russian, Ukrainian, Japanese, Chinese and Korean.
 _WORDS: dict[str, set[str]] = {
     "strain": word_set(
         """
@@ -358,38 +358,40 @@ _WORDS: dict[str, set[str]] = {
         deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy exy
         epsx epsy epsxx epsyy sg sg1 sg2 sg3 sg4
         estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
-        παραμόρφωση deformacija regangan
+        παραμόρφωση deformacija regangan деформація
         """
     ),
     "stress": word_set(
         """
-        stress tau tau12 τ τ12 sigma σ contrainte esfuerzo tensione sforzo tensão gerilme estress tstress
+        stress tau tau12 τ τ12 sigma sig σ contrainte esfuerzo tensione sforzo tensão gerilme estress tstress
         naprężenie tensiune napětí napätie feszültség spænding spenning jännitys напряжение
-        τάση napon napetost įtempis tegangan
+        τάση napon napetost įtempis tegangan напруження
         """
     ),
     "displacement": word_set(
         """
-        displacement extension elongation stroke crosshead position travel weg deformation deform verformung
+        displacement displ disp extension elongation stroke crosshead position travel weg deformation deform verformung
         traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
         extensomètre extensómetro estensimetro extensômetro extenso ext extens dl δl lvdt lve
         multixtens laserxtens videoxtens course corsa curso carrera
         traversa uzama écrasement wydłużenie przemieszczenie verplaatsing deformace deformácia prodloužení deformație
-        posuv predĺženie posunutie nyúlás megnyúlás elmozdulás förlängning forlængelse forlengelse
-        förskjutning pidennys siirtymä deplasman удлинение перемещение
+        posuv predĺženie posunutie nyúlás megnyúlás elmozdulás förlängning forlængelse forlengelse förskjutning
+        pidennys siirtymä deplasman удлинение перемещение видовження переміщення
         """
     ),
     "load": word_set(
         """
         load force charge effort fuerza carga forza carico força kuvvet yük kraft siła síla sila erő
-        voima сила усилие нагрузка 力 拉力
+        voima сила усилие нагрузка навантаження 力 拉力
         """
     ),
 }
 # A word also counts at the end of a longer one: Zugspannung, Standardkraft, 公称応力.
 _ENDINGS = {
-    "strain": word_set("dehnung gleitung stauchung ひずみ 歪 歪み 应变 應變 伸长率 延伸率 변형률"),
+    "strain": word_set(
+        "dehnung gleitung stauchung ひずみゲージ ひずみ 歪 歪み 应变 應變 伸长率 延伸率 변형률"
+    ),
     "stress": word_set("spannung spanning spänning 応力 应力 應力 응력"),
     "displacement": word_set(
         """
@@ -411,7 +413,7 @@ _EXTENSOMETER = word_set(
 # _CROSSHEAD: words of a travel that machine and grips have a share in.
 _CROSSHEAD = word_set(
     """
-    crosshead stroke position actuator machine traverse traversenweg kolbenweg maschinenweg grobe course
+    crosshead stroke position jaw jaws actuator machine traverse traversenweg kolbenweg maschinenweg grobe course
     corsa curso carrera traversa ストローク 行程 変位 位移 横梁 변위 grip grips ram piston kolbenhub kolben
     actionneur vérin траверсы траверса siłownik
     """
@@ -419,7 +421,7 @@ _CROSSHEAD = word_set(
 # _TRAVEL: words of a travel that may be either, and mostly is the crosshead's.
 _TRAVEL = word_set(
     """
-    displacement travel weg standardweg verschiebung déplacement desplazamiento spostamento deslocamento
+    displacement displ disp travel weg standardweg verschiebung déplacement desplazamiento spostamento deslocamento
     przemieszczenie verplaatsing posuv posunutie elmozdulás förskjutning siirtymä deplasman перемещение
     """
 )
@@ -451,7 +453,7 @@ _VOLTS = word_set("mv v volt volts bridge output excitation")
 # Columns that name a strain or a stress and are not the curve's own.
 _OTHER_WORDS = word_set(
     """
-    rate speed velocity vitesse velocidad velocità plastic elastic std error deviation transverse
+    rate speed velocity vitesse velocidad velocità plastic elastic std dev error deviation transverse
     transversal transversale trasversale lateral radial hoop circumferential volumetric hydrostatic
     thermal residual relative normalized normalised comp width thickness gauge time modulus proof
     yield querdehnung querverformung quer breitendehnung dickendehnung umfangsdehnung volumendehnung diametral
@@ -478,7 +480,12 @@ _CYCLE_WORDS = word_set(
     "cycle cycles zyklus zyklen lastspiel lastwechsel ciclo ciclos cicli cykl cykle サイクル 循环"
 )
 _COUNTER_WORDS = word_set("count counter elapsed total index axial running")
-_COMPRESSION = word_set("compress compres druck stauch 圧縮 压缩 ecras raccourciss acortam schiacc")
+_COMPRESSION = word_set(
+    """
+    compress compres druck druk stauch 圧縮 压缩 壓縮 압축 ecras raccourciss acortam schiacc ścisk сжат стисн tlak tlač
+    tryck tryk puristus puristuma nyomó basma basınç θλίψ θλιπτ
+    """
+)
 _TENSION = word_set("tensil tract trac traz zug")
 _MEASURE_WORDS: dict[str, Measure] = {
     **dict.fromkeys(
@@ -518,10 +525,11 @@ _OVER_THE_SECTION = {
     "strain": word_set("twist verdrehung verdrehwinkel torsionswinkel deflection durchbiegung"),
     "stress": word_set("torque moment drehmoment torsionsmoment couple coppia 扭矩 トルク"),
 }
-# _NORMALIZED: a stress that was divided by another one.
+# _NORMALIZED: a stress, or a strain, that was divided by another one.
 _NORMALIZED = re.compile(
     r"normali[sz]ed|normiert|\bnorm\.|relativ|stress ratio"
     r"|(stress|σ|sigma)[ _]?/[ _(]?(stress|σ|sigma|initial|strength)"
+    r"|(strain|ε|eps|epsilon)[ _]?/[ _(]?(strain|ε|eps|epsilon)"
 )
 # _RANGE: a strain or stress from the lowest to the highest of a cycle.
 _RANGE = re.compile(r"(strain|stress|load|force|displacement)[ _-]?range|schwingbreite")
@@ -542,7 +550,7 @@ _QUALIFIERS = word_set(
     the from by in on over with and de del della du des la le der die das den von per por a à di
     corr necking necked bridgman noisy noise steel aluminium aluminum alloy copper rubber ply
     laminate polymer material batch lab weld base metal plate sheet bar
-    en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
+    şekil değiştirme en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
     zug traction tracción trazione tração unitaire unitaria unitario material direction quasi static
     cyclic monotonic interpolated resampled long green lagrange lagrangian
     almansi euler tensor tensorial no nr x y z xx yy zz xy 11 22 33 12 rd td nd
@@ -561,7 +569,7 @@ _LABEL = re.compile(r"[a-z]|[a-z]{0,3}\d{1,4}[a-z]{0,2}")
 _OVER_A_SIZE = re.compile(r"\w/ ?(mm|cm|m|in|ft)[²³23]$", re.IGNORECASE)
 # _FACTOR: words beside a name that multiply its numbers, or divide them: `x1000`, `*10`, `10³`, `thousand`.
 _FACTOR = re.compile(
-    r"(?:(?<![^\W\d_])[x×]|[*·])\s*\d+|/\s*10+\b|\b1e[+-]?\d+\b|10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])\S*"
+    r"(?:(?<![^\W\d_])x|[×*·])\s*\d+|/\s*10+\b|\b1e[+-]?\d+\b|10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])\S*"
     r"|\b10{3,}\b|(?<=[\[(])\s*0[.,]0*1\s*(?=[\])%‰])"
     r"|\b(?:hundred|thousand|million|tausend|mille|kilo|mega|milli|micro)\b",
     re.IGNORECASE,
@@ -630,7 +638,11 @@ class Column:
     def is_of_the_machine(self) -> bool:
         """Whether it is a travel, or a strain made of one, that machine and grips have a share in."""
         words = _words(self.name)
-        return not self.is_of_an_extensometer and _speaks_of(words, _CROSSHEAD | _TRAVEL)
+        # Instron's software writes the channel of a strain behind it, and calls the crosshead's so.
+        is_channel = re.search(r"\((extension|estensione|extensao)\)", plain(self.name))
+        names_it = is_channel is not None and _is_named(self.name, "strain")
+        of_it = names_it or _speaks_of(words, _CROSSHEAD | _TRAVEL)
+        return not self.is_of_an_extensometer and of_it
 
     @property
     def assumed(self) -> str:
@@ -770,6 +782,9 @@ def _is_stretch(name: str) -> bool:
 
 def _not_understood(header: str) -> str:
     """The first word of a header that is no name, no remark and no specimen's number; it may be a unit."""
+    volts = re.search(r"[\[(] *V *[\])]", header)
+    if volts:
+        return "V"
     for word in re.split(r"[\s_,;:()\[\]{}<>（）［］]+", header):
         parts = [part for part in re.split(r"[\W_]+", plain(word)) if part]
         strange = word.strip("-.#/|@&+'") if not parts else set("^*%×=+<>") & set(word)
@@ -916,7 +931,8 @@ def _labels(words: list[tuple[str, ...]], blocks: list[range]) -> list[str] | No
             return None
         first, other_label = (pairs.pop() if pairs else None) or ("", "")
         labels.append(other_label)
-    return [first, *labels]
+    # Components of one specimen's tensors: `eps_11,sig_11,eps_22,sig_22`.
+    return None if {first, *labels} <= {"11", "22", "33"} else [first, *labels]
 
 
 def _difference(first: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, str] | None:
@@ -1052,7 +1068,10 @@ def _by_unit(table: Table, axis: Axis) -> list[int]:
         unit = find_unit(split_header(header)[1] or table.units[i] or "?")
         if unit is None or unit.quantity not in quantities or _unusable(header, axis):
             continue
-        if words & (_OTHER_WORDS | _NO_SYMBOLS) or any(_is_named(header, of) for of in _WORDS):
+        known = {"gauge"} if axis == "strain" else set()
+        if words & (_OTHER_WORDS - known | _NO_SYMBOLS) or any(
+            _is_named(header, of) for of in _WORDS
+        ):
             continue
         is_modulus = axis == "stress" and "e" in words
         if words & _SYMBOLS[axis] or not (is_modulus or unit.name in _MANY_USES):
@@ -1110,10 +1129,12 @@ def _same_numbers(table: Table, found: list[int]) -> list[int]:
 
 # _TRANSVERSE: share of the strain along the load; a specimen's transverse strain is smaller, and of the other sign.
 _TRANSVERSE = 0.75
+# _BESIDE: share of the stress along the load that a stress across it may have.
+_BESIDE = 0.02
 
 
 def _along_the_load(table: Table, found: list[int]) -> list[int]:
-    """Of `exx`, `eyy` and `exy` the strain that goes with the stress, by the numbers; none where these tell none."""
+    """Of `exx`, `eyy` and `exy` the strain, or stress, along the load, by the numbers; none where these tell none."""
     shear = [i for i in found if SHEAR_WORDS.search(table.header[i])]
     stress = [table.header[i] for i in columns_named(table, "stress")]
     if shear and any(map(SHEAR_WORDS.search, stress)):
@@ -1134,12 +1155,15 @@ def _along_the_load(table: Table, found: list[int]) -> list[int]:
         values = [v for cell in cells if (v := number(cell, mark)) is not None and np.isfinite(v)]
         ends.append(max(values, key=abs, default=0.0))
     small, large = sorted(ends, key=abs)
-    if not -_TRANSVERSE * abs(large) <= small * np.sign(large) < 0.0:
+    is_stress = all(_is_named(table.header[i], "stress") for i in found)
+    if is_stress and not abs(small) <= _BESIDE * abs(large):
+        return []
+    if not is_stress and not -_TRANSVERSE * abs(large) <= small * np.sign(large) < 0.0:
         return []
     taken = ends.index(large)
     table.steps.append(
-        f"took '{table.header[found[taken]]}' as the strain along the load: '{table.header[found[1 - taken]]}' is "
-        "smaller and of the other sign"
+        f"took '{table.header[found[taken]]}' as the {'stress' if is_stress else 'strain'} along the load: "
+        f"'{table.header[found[1 - taken]]}' is smaller{'' if is_stress else ' and of the other sign'}"
     )
     return [found[taken]]
 
@@ -1177,7 +1201,8 @@ def _is_of_an_extensometer(header: str) -> bool:
     """Whether a column's name speaks of an extensometer, or of its channel: `Tensile strain (Strain 1)`, `Le`."""
     words = _words(header)
     is_channel = re.search(r"\((strain|deforma\w*|dehnung) *\d+\)", plain(header))
-    return _speaks_of(words, _EXTENSOMETER) or words == {"le"} or bool(is_channel)
+    is_named = _speaks_of(words, _EXTENSOMETER) or {"ext", "gauge"} <= words
+    return is_named or words == {"le"} or bool(is_channel)
 
 
 def _is_of_the_crosshead(header: str) -> bool:
@@ -1190,8 +1215,8 @@ def _is_named(header: str, quantity: str) -> bool:
     if {"e", "s"} & words and words & set(_MEASURE_WORDS):
         # The bare letters of the formulas count beside their measure only: `e_true`, `s_eng`.
         words |= {"strain"} if "e" in words else {"stress"}
-    # A strain gauge measures a strain; a gauge length is none.
-    known = {"gauge"} if "strain" in words and not words & _VOLTS else set()
+    # A strain gauge measures a strain, and `Ext.(Gauge)` is an extensometer's; a gauge length is none.
+    known = {"gauge"} if words & {"strain", "ext"} and not words & _VOLTS else set()
     if words & _OTHER_WORDS - known or any(word.endswith(_RATES) for word in words):
         return False
     axis: Axis = "strain" if quantity in ("strain", "displacement") else "stress"
@@ -1221,10 +1246,9 @@ def _unusable(header: str, axis: Axis) -> str:
     names = (axis, BEFORE_SIZE[axis])
     if not any(_any_of(words, _WORDS[name] | _ENDINGS[name]) for name in names):
         return ""
-    if axis == "stress" and _NORMALIZED.search(plain(header)):
-        return (
-            "a stress over another one, which tells no stress in MPa; multiply it by that other one"
-        )
+    if _NORMALIZED.search(plain(header)):
+        unit = "strain in mm/mm" if axis == "strain" else "stress in MPa"
+        return f"a {axis} over another one, which tells no {unit}; multiply it by that other one"
     if _begins(words, _BENDING):
         return (
             "of a bending test, whose stress differs over the section, and no law here is of bending; if it is the "
@@ -1378,7 +1402,7 @@ _SAME_AREA = 1.03
 # _EXTENSOMETER_NOTE: the length between the edges of an extensometer (Le of ISO 6892-1).
 _EXTENSOMETER_NOTE = (
     r"(extensometer.?)?(gau?ge.?length|length|messlänge)( le)|le|extensometer.?(gau?ge.?)?length"
-    r"|gau?ge.?length extensometer|(extensometer|geräte|fein).?messl(ä|ae)nge( le)?|messl(ä|ae)nge fd"
+    r"|gau?ge.?length extensometer|(extensometer|geräte|fein).?messl(ä|ae)nge( le)?|messl(ä|ae)nge (fd|fein\w+)"
 )
 # Quantity of a column that is no strain or stress yet -> option, note and units of its size, words of a note that may
 # be meant for it, and what to give.
@@ -1901,6 +1925,7 @@ class RawCurve:
       mode_in_head: the mode of rubber that head, names and sheet tell, and the text that does.
       area_in_doubt: two areas that the file tells, in words; empty where it does not.
       machine_travel: the strain is, or is made of, a travel that machine and grips have a share in.
+      travel_in_doubt: the strain is made of a travel that may be so too, and no other one stands beside it.
       follows: the name of a travel whose numbers the strain repeats from a row on, and that row; 0 for all rows.
       missing_cycles: the cycles that the file leaves out, `3 to 9`, by a column or by lines between the rows.
     """
@@ -1921,6 +1946,7 @@ class RawCurve:
     columns: tuple[str, str] = ("strain", "stress")
     sure_units: frozenset[Axis] = frozenset()
     machine_travel: bool = False
+    travel_in_doubt: bool = False
     follows: tuple[str, int] | None = None
     compression_in_head: str = ""
     bending_in_head: str = ""
@@ -2157,7 +2183,9 @@ def _counts_cycles(header: str) -> bool:
 def _says_compression_test(text: str) -> bool:
     """Whether a line speaks of compression; plates are also compression moulded, and cells are for both."""
     return says_compression(text) and not re.search(
-        r"mou?ld|cell|machine|both|druckdatum|gedruckt", text, re.IGNORECASE
+        r"mou?ld|cell|machine|both|druckdatum|gedruckt|print|3-?d.?druck|druk.?3",
+        text,
+        re.IGNORECASE,
     )
 
 
@@ -2415,6 +2443,7 @@ def _curve(
         ),
         machine_travel=axes["strain"].is_of_the_machine
         or (follows is not None and follows[1] == 0 and _is_of_the_crosshead(follows[0])),
+        travel_in_doubt=_is_any_travel(table, axes["strain"]),
         follows=follows,
         area_in_doubt=_area_in_doubt(table, options)
         if axes["stress"].unit.quantity == "load"
@@ -2433,6 +2462,15 @@ def _whose_travel(column: Column, follows: tuple[str, int] | None) -> list[str]:
     made = f", over a length the strain in column '{column.name}'," if is_made else ""
     said = f"took column '{name}'{made} as measured at the specimen"
     return [f"{said}; where it is the crosshead's, the modulus is the machine's"]
+
+
+def _is_any_travel(table: Table, column: Column) -> bool:
+    """Whether a travel is called neither an extensometer's nor the machine's, and none of the machine is beside it."""
+    is_plain = column.unit.quantity == "displacement" and not _is_named(column.name, "strain")
+    if not is_plain or column.is_of_an_extensometer or column.is_of_the_machine:
+        return False
+    beside = [name for i, name in enumerate(table.header) if i != column.index]
+    return not any(_speaks_of(_words(name), _CROSSHEAD | _TRAVEL) for name in beside)
 
 
 # _SAME_TRAVEL: share of the range of strain, besides the rounding of both; machine and grips give way by more.

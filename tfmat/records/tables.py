@@ -160,7 +160,8 @@ def word_set(words: str) -> set[str]:
 
 def plain(text: str) -> str:
     """A text without case, accents and forms of letters, so that two spellings of one word are the same."""
-    decomposed = unicodedata.normalize("NFKD", text.strip().casefold())
+    # The sign of an increment looks like the letter.
+    decomposed = unicodedata.normalize("NFKD", text.strip().replace("∆", "Δ").casefold())
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
@@ -898,7 +899,8 @@ def find_tables(
         raise _no_table(rows)
     steps = [*steps, *blank_rows_between(blank, rows[first:], line)]
     blocks = []
-    above = rows[:first]
+    # A row of separators alone, between names and numbers, names no columns.
+    above = [row for row in rows[:first] if any(map(str, row[1]))]
     while found := _next_block(rows, first):
         end, following = found
         blocks.append((above, rows[first:end]))
@@ -935,13 +937,18 @@ def find_tables(
     return _of_specimens(tables, line)
 
 
+# _CLOCK_OR_DATE: digits and what stands between them in a time of the day or a date.
+_CLOCK_OR_DATE = re.compile(r"\d[\d:./ T-]*:[\d:./ -]*")
+
+
 def _without_units(rows: list[Row]) -> list[Row]:
     """The rows, with a unit behind every number of a column, `0.12 %;35 N`, moved to a row of units above them."""
     found: dict[int, list[str]] = {}
     for i, (_, cells) in enumerate(rows):
         units = [_unit_behind(cell) for cell in cells]
         if any(units) and all(
-            u or looks_like_a_number(c) for u, c in zip(units, cells, strict=True)
+            u or looks_like_a_number(c) or _CLOCK_OR_DATE.fullmatch(str(c))
+            for u, c in zip(units, cells, strict=True)
         ):
             found[i] = units
     common = max(found.values(), key=list(found.values()).count, default=[])
@@ -1336,7 +1343,7 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
     units: list[str | None] = [None] * width
     used = 0
     if above and _is_unit_row(above[-1][1]):
-        row = [str(cell).strip() for cell in above[-1][1]]
+        row = _unlabelled(above[-1][1])
         units = [(row[i] or None) if i < len(row) else None for i in range(width)]
         used = 1
     if len(above) == used or _named_columns(above[-1 - used][1]) < 2:
@@ -1369,13 +1376,19 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
     if not used and before and _is_unit_row(before[0][1]):
         row = [str(cell).strip() for cell in before[0][1]]
         units, used = [*(cell or None for cell in row), *[None] * width][:width], 1
+    labelled = [cells for _, cells in above if _unlabelled(cells)[0] != str(cells[0]).strip()]
+    if not used and len(labelled) == 1 and _is_unit_row(labelled[0]):
+        # LabVIEW writes its row of units well above the names.
+        units = [*(cell or None for cell in _unlabelled(labelled[0])), *[None] * width][:width]
     return names, (units + [None] * len(names))[: len(names)], used + 1
 
 
 def _is_unit_row(cells: list[Cell]) -> bool:
     """Whether a row holds units only, at least one of which cannot be mistaken for a name."""
-    filled = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
-    if not filled or any(not isinstance(cell, str) for cell in cells):
+    if any(not isinstance(cell, str) for cell in cells):
+        return False
+    filled = [cell for cell in _unlabelled(cells) if cell]
+    if not filled:
         return False
     units = [find_unit(cell) for cell in filled]
     plain_units = [
@@ -1389,6 +1402,16 @@ def _is_unit_row(cells: list[Cell]) -> bool:
     return all(known) and any(plain_units)
 
 
+def _unlabelled(cells: list[Cell]) -> list[str]:
+    """The cells of a row without the word at its beginning that says that units follow."""
+    first, *others = (str(cell).strip() for cell in cells)
+    return ["" if _UNITS_FOLLOW.fullmatch(first) and any(others) else first, *others]
+
+
+# _UNITS_FOLLOW: words before a row of units.
+_UNITS_FOLLOW = re.compile(
+    r"(y_)?units?(_label)?|einheit(en)?|unités?|unidad(es)?|unità", re.IGNORECASE
+)
 # _OTHER_UNITS: units of columns that are not read, and what stands for none.
 _OTHER_UNITS = word_set("s sec с сек 秒 초 ms min мин h °c c k °f hz v mv n/a # 1/s")
 # _NUMBERED: names that a logger gives by itself, below those of its user.

@@ -205,6 +205,7 @@ def load_under(tmp_path, head: list[str], **options):
             "du;4,0;mm",
             "Anfangsmesslänge;20;mm",
         ],
+        ["Fläche;30,0;mm²", "Messlänge Standardweg;60,0;mm", "Messlänge Feindehnung;20,0;mm"],
         ["Section initiale S0;30;mm²", "Longueur initiale L0;20;mm"],
         ["Sezione;30;mm²", "Tratto utile;20;mm"],
         ["Área;30;mm2", "Longitud inicial L0;20;mm"],
@@ -715,6 +716,8 @@ def test_units_of_load(tmp_path, name, factor):
         ("strain;Stress, 1000 psi", "1000"),
         ("strain;Stress [10 MPa]", "MPa"),
         ("strain x1000;stress", "x1000"),
+        ("ε×100 (-);σ (MPa)", "×100"),
+        ("Strain (V);stress", "V"),
         ("Strain (10^3);stress", "10^3"),
         ("Strain*100;stress", "*100"),
         ("Strain (%/100);stress", "%/100"),
@@ -889,6 +892,8 @@ def test_a_strain_across_the_load_or_to_be_reached_is_not_the_test_s(tmp_path, n
         ("Spostamento (mm)", True),
         ("ストローク(mm)", True),
         ("Tensile strain (Displacement) (%)", True),
+        ("Tensile strain (Extension) (%)", True),
+        ("Disp. (mm)", True),
         ("Extension (mm)", False),
         ("Extensometer (mm)", False),
         ("Längenänderung (mm)", False),
@@ -904,6 +909,29 @@ def test_a_strain_made_of_a_machine_s_travel_is_warned_about(tmp_path, name, of_
     found = [caveat for caveat in curve.warnings if caveat.kind == "strain of the crosshead"]
     assert len(found) == of_machine
     assert all("the machine's and the specimen's together" in caveat.text for caveat in found)
+
+
+@pytest.mark.parametrize(
+    ("header", "modulus", "said"),
+    [
+        ("Extension (mm);Load (N)", 110e3, True),
+        ("Allongement (mm);Force (N)", 70e3, True),
+        ("Extension (mm);Load (N)", 205e3, False),  # so stiff with a crosshead's give is no metal
+        ("Extension (mm);Load (N)", 100.0, False),  # beside which no machine gives
+        ("Extensometer (mm);Load (N)", 110e3, False),
+        ("Extension (mm);Load (N);Crosshead (mm)", 110e3, False),
+    ],
+)
+def test_an_extension_is_asked_about_unless_its_modulus_is_a_steel_s(
+    tmp_path, header, modulus, said
+):
+    strain = np.linspace(0, 0.05, 200)
+    stress = np.minimum(modulus * strain, 0.002 * modulus + 0.01 * modulus * strain)
+    columns = [50.0 * strain, 20.0 * stress, 80.0 * strain][: header.count(";") + 1]
+    rows = [";".join(f"{value:.9g}" for value in row) for row in zip(*columns, strict=True)]
+    raw = read_one(write(tmp_path, "\n".join([header, *rows])), area=20.0, gauge_length=50.0)
+    curve = clean(raw, CurveTarget(200, 2.0, None, None, "true", "true"))
+    assert ("strain of the crosshead?" in {c.kind for c in curve.warnings}) == said
 
 
 @pytest.mark.parametrize(
@@ -994,6 +1022,13 @@ def test_a_stress_in_kgf_without_its_unit_is_asked_about_by_both_units_that_expl
         ("Déformation en compression;Contrainte (MPa)", (1, 1)),
         ("Deformación;Tensión de compresión (MPa)", (1, 1)),
         ("圧縮ひずみ;圧縮応力(MPa)", (1, 1)),
+        ("압축변형률;압축응력(MPa)", (1, 1)),
+        ("Odkształcenie;Naprężenie ściskające (MPa)", (1, 1)),
+        ("Деформация сжатия;Напряжение сжатия (МПа)", (1, 1)),
+        ("Deformace (-);Napětí v tlaku (MPa)", (1, 1)),
+        ("Rek;Drukspanning (MPa)", (1, 1)),
+        ("Töjning;Tryckspänning (MPa)", (1, 1)),
+        ("Birim şekil değiştirme;Basma gerilmesi (MPa)", (1, 1)),
     ],
 )
 def test_compression_by_a_column_s_name_is_negative(tmp_path, header, signs):
@@ -1112,6 +1147,17 @@ def test_a_stress_over_another_one_is_none_in_mpa(tmp_path, name):
     with pytest.raises(InputError, match="is a stress over another one, which tells no stress"):
         read_one(write(tmp_path, table(f"strain;{name}", ";")))
     assert read_one(write(tmp_path, table("strain;Normal stress [MPa]", ";"))).stress_mpa[1] > 0
+
+
+def test_a_strain_over_another_one_is_none_in_mm(tmp_path):
+    with pytest.raises(InputError, match="is a strain over another one, which tells no strain"):
+        read_one(write(tmp_path, table("ε/ε_y;stress [MPa]", ";")))
+
+
+def test_components_of_tensors_are_no_specimens(tmp_path):
+    rows = [f"{e:.8g},{s:.8g},{-0.3 * e:.8g},0" for e, s in zip(STRAIN, STRESS, strict=True)]
+    curve = read_one(write(tmp_path, "\n".join(["eps_11,sig_11,eps_22,sig_22", *rows])))
+    assert curve.columns == ("eps_11", "sig_11")
 
 
 def table_of_strains(header: str, *shares: float) -> str:
@@ -1376,6 +1422,12 @@ def test_plain_columns_beside_true_ones_are_engineering(tmp_path, header, wanted
         ("ΔL (mm);F (N);Oil pressure (bar)", ("ΔL", "F")),
         ("Position (mm);Ansetzaufnehmer (mm);F (N)", ("Ansetzaufnehmer", "F")),
         ("Stroke (mm);LVDT (mm);Load (N)", ("LVDT", "Load")),
+        ("Stroke (mm);Ext.(Gauge) (mm);Force (N)", ("Ext.(Gauge)", "Force")),
+        ("Disp. (in);Load (lbf)", ("Disp.", "Load")),
+        ("Axial gauge (µm/m);Transverse gauge (µm/m);F (N)", ("Axial gauge", "F")),
+        ("変位(mm);ひずみゲージ(µε);荷重(N)", ("ひずみゲージ", "荷重")),
+        ("∆L [mm];F [N]", ("∆L", "F")),
+        ("Деформація, %;Напруження, МПа", ("Деформація", "Напруження")),
     ],
 )
 def test_a_column_without_a_name_is_found_by_its_unit(tmp_path, header, columns):

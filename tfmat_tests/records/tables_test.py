@@ -1,5 +1,6 @@
 """Files as tables: each that is no curve gets one clear line, and none fills the memory or the time."""
 
+import datetime
 import zipfile
 
 import numpy as np
@@ -367,6 +368,36 @@ def test_a_number_that_a_sheet_shows_in_percent_is_one(tmp_path, header, units):
     (curve,) = read_curves(path)
     np.testing.assert_allclose(curve.strain, STRAIN + 1e-6, rtol=1e-9)
     assert not any(said.startswith("strain") for said in curve.assumed)
+
+
+def test_a_number_that_a_sheet_shows_in_percent_may_stand_beside_a_time_of_the_day(tmp_path):
+    import openpyxl
+
+    start = datetime.datetime(2024, 3, 4, 10, 2)
+    times = [start + datetime.timedelta(seconds=0.5 * i) for i in range(len(STRAIN))]
+    rows = zip(times, STRAIN.tolist(), STRESS.tolist(), strict=True)
+    path = write_workbook(tmp_path / "a.xlsx", {"S": [("Zeit", "Dehnung", "Spannung"), *rows]})
+    book = openpyxl.load_workbook(path)
+    for (cell,) in book["S"].iter_rows(min_row=2, min_col=2, max_col=2):
+        cell.number_format = "0.000%"
+    book.save(path)
+    (curve,) = read_curves(path)
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "X_Value,Load,Strain\nunit,N,%",
+        "Y_Unit_Label,N,%\nX_Dimension,Time,Time\n***End_of_Header***\nX_Value,Load,Strain",
+        "Time,Load (N),Strain (%)\n,,",
+    ],
+)
+def test_units_behind_a_word_and_rows_of_separators_alone(tmp_path, head):
+    rows = "".join(f"0,{20 * s},{100 * e:.9g}\n" for e, s in zip(STRAIN, STRESS, strict=True))
+    (curve,) = read_curves(write(tmp_path, f"{head}\n{rows}"), ReadingOptions(area=20.0))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
 
 
 def test_units_behind_numbers_below_a_row_of_units(tmp_path):
