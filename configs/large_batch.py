@@ -1,7 +1,8 @@
 """The study's accuracy in a fraction of its time: LAMB with a cosine that ends where the run ends.
 
     tfmat train --config=configs/large_batch.py
-    mpirun -np 4 tfmat train --config=configs/large_batch.py --config.global_batch_size=300 --config.train_for=2epochs
+    mpirun -np 4 -bind-to none tfmat train --config=configs/large_batch.py \
+        --config.global_batch_size=300 --config.train_for=2epochs
 
 The first was the fastest on two CPU cores, which gain little from larger batches. The learning rate follows the batch.
 docs/benchmark.md has the comparison, configs/baseline.py the study's own recipe.

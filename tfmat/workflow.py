@@ -381,29 +381,9 @@ def _callbacks(settings: Settings, workdir: str, backend: "Backend") -> list[Any
             TensorBoard(str(folder / "tensorboard"), write_graph=False),
             LambdaCallback(on_train_begin=lambda logs: record_session(folder)),
         ]
-    if backend.name == "dtensor":
-        callbacks.append(
-            LambdaCallback(on_train_begin=lambda logs: _report_devices(backend, workdir))
-        )
     if settings.callbacks.early_stopping_patience:
         callbacks.append(EarlyStopping(patience=settings.callbacks.early_stopping_patience))
     return callbacks
-
-
-def _report_devices(workers: "Backend", workdir: str) -> None:
-    """Tells what each device of a mesh holds: printed, and in `devices.json`."""
-    held = workers.bytes_per_device()  # type: ignore[attr-defined]
-    if workers.rank != 0:
-        return
-    notices = list(workers.plan.notices)  # type: ignore[attr-defined]
-    write_json(
-        pathlib.Path(workdir) / "devices.json",
-        {"mesh": str(workers.options.mesh), "bytes_per_device": held, "notices": notices},
-    )
-    for notice in notices:
-        log(f"note: {notice}")
-    parts = ", ".join(f"{part} {max(values):,}" for part, values in held.items() if values)
-    log(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
 
 
 def sidecar(config: Settings | Config, dataset: PackedDataset) -> "NetworkFile":

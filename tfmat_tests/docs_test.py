@@ -15,7 +15,7 @@ import pytest
 
 from tfmat.cli.main import COMMANDS, main
 from tfmat.config import OPTIONS
-from tfmat.materials import LAWS, find_law
+from tfmat.materials import LAWS, History, find_law
 from tfmat.records.files import find_records, load_records
 from tfmat.records.record import CurveTarget
 from tfmat_tests.imports_test import LAYERS, LEAVES
@@ -94,6 +94,41 @@ def test_relaxation_and_creep(tmp_path, monkeypatch):
         noise = 1.0 if test.programme.drives == "strain" else 1e-5
         residual = law.respond(test.history, truth)[0] - test.response
         assert np.std(residual) == pytest.approx(noise, rel=0.3)
+
+
+def test_a_cyclic_law_of_your_own():
+    """Linear kinematic hardening in closed form: slope E·C/(E + C) beyond yield, elastic over 2·σ0 after a turn."""
+    name = f"{DOCS / 'examples' / 'prager.py'}:Prager"
+    law = find_law(name)
+    modulus, yield_stress, slope = 200e3, 300.0, 5000.0
+    tangent = modulus * slope / (modulus + slope)
+    turn = 0.02 - 2 * yield_stress / modulus  # where it yields again
+    top = yield_stress + tangent * (0.02 - yield_stress / modulus)
+    below = top - 2 * yield_stress
+    history = History("uniaxial", strain=np.array([[0.0, 0.02, turn, -0.02]]))
+    found = law.respond(history, np.array([[modulus, yield_stress, slope]]))
+    np.testing.assert_allclose(found[0], [0.0, top, below, below - tangent * (turn + 0.02)])
+    assert main(["laws", name]) == 0
+
+
+def test_trials_of_your_own(programs, tmp_path):
+    text = (DOCS / "tuning.md").read_text("utf-8")
+    search, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "my_trial.py").write_text(program)
+    space = (
+        '"optimizer.learning_rate": Float(1e-3, 2e-3), "model.hidden_units": Choice((8,), (4,)),'
+    )
+    search = re.sub(r"space=\{.*?\n        \}", f"space={{{space}}}", search, flags=re.DOTALL)
+    search = search.replace("750", "100").replace('"10m"', '"2epochs"').replace("=40", "=1")
+    (tmp_path / "my_search.py").write_text(search)
+    command = f"{programs.python_command} my_trial.py {{config}} {{workdir}} {{seed}}"
+    flags = ("--config=my_search.py", "--workdir=mine", f"--trial_command={command}")
+    ended = programs.start("tune", *flags, cwd=tmp_path, load=["tfmat.tuning.oracle"]).wait()
+    assert ended.status == 0, ended.err
+    lines = (tmp_path / "mine" / "trials" / "0000" / "seed-0" / "metrics.jsonl").read_text()
+    losses = [json.loads(line)["val_loss"] for line in lines.splitlines()]
+    assert len(losses) == 2
+    assert f"best: trial 0000, val_loss {min(losses):.4g}" in ended.err
 
 
 def test_contributing_says_the_same_layers():

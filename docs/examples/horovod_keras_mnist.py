@@ -3,7 +3,7 @@
 The digits are made on the spot, so that nothing is downloaded. Run it with one worker or with several:
 
     python docs/examples/horovod_keras_mnist.py
-    mpirun -np 2 python docs/examples/horovod_keras_mnist.py FOLDER
+    mpirun -np 2 -bind-to none python docs/examples/horovod_keras_mnist.py FOLDER
 """
 
 import pathlib

@@ -495,7 +495,7 @@ def landscape(flag_values: FlagValues, arguments: list[str]) -> int:
         tfmat landscape runs/quickstart                       25 x 25 points around its minimum, and the curvature
         tfmat landscape runs/a runs/b runs/c                  one cut and the curvature of each, and a table of all
         tfmat landscape --between runs/a runs/b               the plane that holds the line between two minima
-        mpirun -np 2 tfmat landscape runs/quickstart          the ranks share the points
+        mpirun -np 2 -bind-to none tfmat landscape runs/quickstart  the ranks share the points
 
     The network of final.keras is moved along random directions, each filter by its own norm (Li et
     al. 2018, arXiv:1712.09913). Biases, and scales and shifts of normalisation layers, stay. Its

@@ -337,7 +337,7 @@ _PAGE_SECONDS = 20.0
             text("data_dir", "data", "of the trials: folder of data sets, or one"),
             text("backend", "single", "of the trials: single, horovod, dtensor"),
             switch("trial_reports", False, "measure each trial's network on the test curves, and write its report"),
-            text("trial_launcher", "", "what starts a trial of several ranks, such as 'mpirun -np 2'"),
+            text("trial_launcher", "", "what starts a trial of several ranks, such as 'mpirun -np 2 -bind-to none'"),
             text(
                 "trial_command", "",
                 "a command instead of tfmat train; {config}, {workdir}, {seed} in it are replaced (docs/tuning.md)",

@@ -802,11 +802,15 @@ def _by_errors(
 
     def by_strain(size: float, is_shift: bool) -> Array:
         below, above = (
-            by(size, _effect(law, tests, found.labels, step, is_shift)[:, :, None])
+            _effect(law, tests, found.labels, step, is_shift)[:, :, None]
             for step in (-_STEP, _STEP)
         )
-        nearer = np.einsum("cii->c", below) < np.einsum("cii->c", above)
-        return np.where(nearer[:, None, None], below, above)
+        unexplained = (
+            np.square(_taken(slopes, found.normal, side * weights[:, :, None])[1]).sum(axis=(1, 2))
+            for side in (below, above)
+        )
+        nearer = np.less(*unexplained)
+        return by(size, np.where(nearer[:, None, None], below, above))
 
     added = np.zeros_like(found.normal)
     shared = np.zeros_like(found.normal)
@@ -829,6 +833,15 @@ def _by_errors(
     return added, shared
 
 
+def _taken(slopes: Array, normal: Array, effects: Array) -> tuple[Array, Array]:
+    """How far errors move the labels, and what of their effects the slopes leave; arguments as of `_moved_by`."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        # Rounding would move labels that nothing holds, and look like errors that the residuals tell of.
+        held = covariance_of(normal, without_open=True)
+        moved = held @ (np.swapaxes(slopes, 1, 2) @ effects)
+        return moved, effects - slopes @ moved
+
+
 def _moved_by(slopes: Array, normal: Array, values: Array, sigma: Array, effects: Array) -> Array:
     """The covariance that errors add to the labels of a fit which took them for zero, [curves, p, p].
 
@@ -842,11 +855,8 @@ def _moved_by(slopes: Array, normal: Array, values: Array, sigma: Array, effects
       effects: D, of errors that are independent and have standard deviation 1, [curves, points, errors].
     """
     variance = np.square(sigma)[:, None, None]
+    moved, left = _taken(slopes, normal, effects)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # Rounding would move labels that nothing holds, and look like errors that the residuals tell of.
-        held = covariance_of(normal, without_open=True)
-        moved = held @ (np.swapaxes(slopes, 1, 2) @ effects)
-        left = effects - slopes @ moved
         # Their own axes keep rounding out of errors that the residuals tell nothing of.
         sizes, axes = np.linalg.eigh(np.nan_to_num(np.swapaxes(left, 1, 2) @ left))
         known = variance + np.maximum(sizes, 0.0)[:, :, None]

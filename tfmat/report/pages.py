@@ -849,7 +849,7 @@ def write_tuning_report(
         ordered=best_first(rows, summary.direction),
         names=names,
         best=best,
-        findings=_findings(path.parent, summary, len(rows), names, best),
+        findings=_findings(summary, len(rows), names, best),
         overview=overview_lines(summary),
         figures=pictures(rows, names, summary.objective, summary.direction),
         importance_picture=importance(importances),
@@ -862,7 +862,6 @@ def write_tuning_report(
 
 
 def _findings(
-    workdir: pathlib.Path,
     summary: SearchSummary,
     num_trials: int,
     names: Mapping[str, str],
@@ -878,8 +877,7 @@ def _findings(
             if best.values.get(name) is not None
         )
         found.append(Finding("good", f"The best trial is {summary.best}: {values}."))
-        command = f"tfmat train --config={workdir / 'best.py'}"
-        found.append(Finding("note", f"To train with it: {command}"))
+        found.append(Finding("note", f"To train with it: {summary.best_command}"))
     for state, words in (("failed", "failed; their log.txt says why"), ("diverged", "diverged")):
         count = summary.counts[state]
         if count and not summary.failed:

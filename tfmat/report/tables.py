@@ -783,6 +783,7 @@ class SearchSummary(Struct, kw_only=True):
       ended: why no further trial starts, or "".
       failed: it ended because too many trials failed.
       best, best_value: id and value of the best trial, None before there is one.
+      best_command: what trains with its values.
       median_seconds: how long a trial takes.
       seconds_left: estimate; None where there is nothing to go by.
       seconds: from the first trial's start to the last one's end, or to now.
@@ -801,6 +802,7 @@ class SearchSummary(Struct, kw_only=True):
     failed: bool
     best: str | None
     best_value: float | None
+    best_command: str
     median_seconds: float | None
     seconds_left: float | None
     seconds: float

@@ -39,7 +39,7 @@ from tfmat.data.pipeline import (
     sequential_blocks,
 )
 from tfmat.errors import DivergedError, InputError, Interrupted
-from tfmat.files import plain
+from tfmat.files import plain, write_json
 from tfmat.optimizers import (
     build_optimizer,
     build_schedule,
@@ -754,6 +754,8 @@ class Run:
         # Every worker of a run that keeps files takes part in what leads to one.
         self._keeps = self._collectives.broadcast(self._folder is not None)
         checkpoint = self._latest_checkpoint()
+        if self._keeps and self._backend.name == "dtensor":
+            self._report_devices(self._backend.bytes_per_device())  # type: ignore[attr-defined]
         self._callbacks.call("on_train_begin")
         self._resume(checkpoint)
         del checkpoint  # which has its file open
@@ -771,6 +773,20 @@ class Run:
             with contextlib.suppress(Exception):
                 self._set_status("failed", f"{type(error).__name__}: {error}")
             raise
+
+    def _report_devices(self, held: Mapping[str, Sequence[int]]) -> None:
+        """Tells what each device of a mesh holds: logged, and in `devices.json`."""
+        if not self._folder:
+            return
+        mesh, notices = self._backend.options.mesh, list(self._backend.plan.notices)  # type: ignore[attr-defined]
+        write_json(
+            self._folder.path / "devices.json",
+            {"mesh": str(mesh), "bytes_per_device": held, "notices": notices},
+        )
+        for notice in notices:
+            self._log(f"note: {notice}")
+        parts = ", ".join(f"{part} {max(values):,}" for part, values in held.items() if values)
+        self._log(f"bytes on each device of mesh {mesh}: {parts}")
 
     def _set_status(self, state: str, reason: str) -> None:
         if self._folder:

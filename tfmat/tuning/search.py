@@ -646,7 +646,7 @@ def write_results(workdir: str | os.PathLike) -> list[pathlib.Path]:
 
 
 def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
-    """The best trial's config, that `tfmat train --config` takes; nothing before a trial is done."""
+    """The best trial's config, as trials take it; nothing before a trial is done."""
     best = state.best()
     if best is None:
         return []
@@ -654,10 +654,15 @@ def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
     path = workdir / "best.py"
     title = (
         f"Trial {best.trial_id}, the best of {len(state.end_order)} trials: {search.objective} {best.value:.4g}.\n\n"
-        f"    tfmat train --config={path}\n"
+        f"    {_best_command(workdir, state)}\n"
     )
     write_text(path, config_text(state.base, search.config_values(best.values), title))
     return [path]
+
+
+def _best_command(workdir: pathlib.Path, state: SearchState) -> str:
+    command = state.options.trial_command or "tfmat train --config={config}"
+    return command.format(config=workdir / "best.py", workdir="WORKDIR", seed=state.base["seed"])
 
 
 def trial_rows(state: SearchState) -> list[TrialRow]:
@@ -847,6 +852,7 @@ def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> S
         failed=state.failed,
         best=best.trial_id if best else None,
         best_value=best.value if best else None,
+        best_command=_best_command(folder, state),
         median_seconds=state.median_seconds(),
         seconds_left=_seconds_left(search, state, sum(worker.alive for worker in workers)),
         seconds=max(ends) - min(starts) if starts else 0.0,

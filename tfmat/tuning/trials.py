@@ -1037,7 +1037,7 @@ def _conclude(folder: pathlib.Path) -> None:
     if summary.best is not None:
         log(
             f"best: trial {summary.best}, {summary.objective} {summary.best_value:.4g}; "
-            f"train with it: tfmat train --config={folder}/best.py"
+            f"train with it: {summary.best_command}"
         )
 
 

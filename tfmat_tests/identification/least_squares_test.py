@@ -231,6 +231,21 @@ def test_each_test_s_zero_widens_a_linear_law_s_intervals_as_linear_algebra_says
     assert (half > 1.02 * np.ptp(plain.interval_labels[0], axis=1) / 2.0).any()
 
 
+def test_a_point_on_the_kink_does_not_tell_how_stiff_the_machine_is():
+    """A fit may put first yield exactly on a point, of which E's slope holds to one side; 2 % of E stay open."""
+    law = find_law("voce")
+    plastic = np.concatenate([[0.0], np.geomspace(1e-5, 0.12, 60)])
+    stress = 180 + 120 * (1 - np.exp(-15 * plastic))
+    strain = plastic + stress / 70e3
+    elastic = np.linspace(0, 180 / 70e3, 10)[:-1]
+    strain, stress = np.append(elastic, strain), np.append(70e3 * elastic, stress)
+    stress += np.random.default_rng(3).normal(0, 0.5, len(stress))
+    found = fit(law, strain[None], stress[None], np.ones((1, len(strain)), bool), compliance=0.02)
+    kink = found.values[0, 1] / found.values[0, 0]
+    assert np.abs(strain / kink - 1).min() < 1e-6  # or the test shows nothing
+    assert found.std[0, 0] / found.values[0, 0] == pytest.approx(0.0201, abs=0.0003)
+
+
 def test_padding_does_not_count_whatever_stands_there():
     law, strain, stress, valid, _ = simulated(60)
     assert not valid.all()

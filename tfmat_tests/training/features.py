@@ -135,6 +135,16 @@ def _loss(given):
 
 FEATURES = {
     "a transformer: dense layers on sequences": Feature(_transformer, SEQUENCES),
+    "`LSTM`, `GRU`, depthwise and separable convolutions": Feature(
+        lambda: _dense(
+            layers.DepthwiseConv1D(3),
+            layers.SeparableConv1D(4, 3, padding="same"),
+            layers.GRU(5, return_sequences=True),
+            layers.LSTM(5),
+            inputs=(6, 4),
+        ),
+        SEQUENCES,
+    ),
     "`Embedding` with Adam": Feature(
         lambda: _dense(layers.Embedding(5, 3), layers.Flatten(), inputs=(6,), dtype="int32"), WORDS
     ),
@@ -218,6 +228,7 @@ STEP_BY_STEP = dataclasses.replace(
 WITH_ALL = {
     "single": {
         "a transformer: dense layers on sequences",
+        "`LSTM`, `GRU`, depthwise and separable convolutions",
         "`Embedding` with Adam",
         "`mixed_bfloat16`",
         "`mixed_float16` with `loss_scale_factor`",
@@ -246,6 +257,7 @@ WITH_ALL = {
     # Half of these the checks of tfmat_tests/horovod compare with Keras, too.
     "fit": {
         "a transformer: dense layers on sequences",
+        "`LSTM`, `GRU`, depthwise and separable convolutions",
         "`Embedding` with Adam",
         "`LossScaleOptimizer`",
         "`sample_weight`",

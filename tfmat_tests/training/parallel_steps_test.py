@@ -1,5 +1,6 @@
 """A Keras model of one's own on a mesh: the example as it stands, and what is refused in one line."""
 
+import json
 import pathlib
 import re
 
@@ -25,7 +26,7 @@ def test_transformer_on_2_by_2_devices_is_that_of_one_device(programs):
 
 
 REFUSALS = """
-import os
+import sys
 import tfmat
 backend = tfmat.mesh_backend("batch:2")
 import keras
@@ -55,12 +56,18 @@ try:
     trainer.fit(features, labels, global_batch_size=2, train_for="4steps")
 except tfmat.errors.InputError as error:
     print(error)
+
+model = keras.Sequential([inputs, layers.Flatten(), layers.Dense(1)])
+trainer = tfmat.Trainer(model, backend=backend, quiet=True, workdir=sys.argv[1])
+trainer.fit(features, labels, global_batch_size=2, train_for="1steps")
 """
 
 
-def test_a_layer_without_a_form_on_a_mesh_is_named_in_one_line(programs):
-    printed = programs.python("-c", REFUSALS)
+def test_a_layer_without_a_form_on_a_mesh_is_named_in_one_line(programs, tmp_path):
+    printed = programs.python("-c", REFUSALS, tmp_path / "run")
     flip, depthwise, recurrent, local, trained, by_trainer = printed.splitlines()
+    held = json.loads((tmp_path / "run" / "devices.json").read_text())["bytes_per_device"]
+    assert held["weights"] == [4 * (4 * 4 * 2 + 1)] * 2  # whole on both devices
     assert by_trainer == flip  # its many steps a call are refused as the one step is
     for line, kind, operation, instead in (
         (flip, "RandomFlip", "ReverseV2", "change the examples before training"),

@@ -23,7 +23,10 @@ def test_a_search_ends_does_nothing_again_and_can_be_extended(search):
         expected = known_function(trial.values) * (1 + 2.718281828459045**-4)
         assert trial.value == pytest.approx(expected, rel=1e-9)
     assert state.best().value == min(trial.value for trial in state.trials.values())
-    assert (search.workdir / "best.py").exists() and (search.workdir / "tuning.html").exists()
+    # Trials of one's own: so is what trains with the best values.
+    command = rf"synthetic_trial.py {search.workdir}/best.py WORKDIR 0.15\b"
+    written = [(search.workdir / name).read_text() for name in ("best.py", "tuning.html")]
+    assert all(re.search(command, said) for said in (done.err, *written))
     assert len((search.workdir / "trials.csv").read_text().splitlines()) == 7
 
     before = {path: path.stat().st_mtime_ns for path in files(search.workdir)}
