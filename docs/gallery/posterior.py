@@ -67,4 +67,4 @@ for at in (0.02, 0.04, 0.2):
 
 # %% [markdown]
 # Inside the test the stress is known to a few MPa, although Q alone is not. Far beyond it the spread grows.
-# That spread believes the law: another law may go elsewhere.
+# The spread assumes this law; another one may go elsewhere.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Horovod in your own `fit`, then a mesh
 #
-# A Keras model of your own trains with several processes by four more lines. The same model then trains on a mesh of
+# A Keras model of your own trains with several processes by five more lines. The same model then trains on a mesh of
 # devices.
 
 # %%
@@ -41,7 +41,8 @@ print(f"process {hvd.rank()} of {hvd.size()}: loss {history.history['loss'][-1]:
 """
 pathlib.Path("own_fit.py").write_text(PROGRAM)
 if importlib.util.find_spec("horovod"):
-    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable]
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-bind-to", "none", "-np", "2"]
+    command += [sys.executable]
     done = subprocess.run([*command, "own_fit.py"], capture_output=True, text=True, check=True)
     print(*sorted(done.stdout.splitlines()), sep="\n")
 else:
