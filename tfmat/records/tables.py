@@ -652,7 +652,8 @@ def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list
     import openpyxl
 
     try:
-        unpacked = sum(part.file_size for part in zipfile.ZipFile(io.BytesIO(content)).infolist())
+        archive = zipfile.ZipFile(io.BytesIO(content))
+        unpacked = sum(part.file_size for part in archive.infolist())
         if unpacked > _LARGEST_FILE:
             raise _too_large(
                 "it", f"{unpacked / 1e6:,.0f} million bytes unpacked", f"{_LARGEST_FILE / 1e6:,.0f}"
@@ -661,16 +662,38 @@ def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list
         names = [sheet.title for sheet in book.worksheets]
         if wanted is not None and wanted not in names:
             raise InputError(f"it has no sheet '{wanted}'{nearest(wanted, names)}")
-        return {
-            sheet.title: _rows(sheet)
-            for sheet in book.worksheets
-            if wanted is None or sheet.title == wanted
-        }
+        found = {}
+        for sheet in book.worksheets:
+            if wanted is None or sheet.title == wanted:
+                _check_sheet(sheet.title, archive.read(sheet._worksheet_path))
+                found[sheet.title] = _rows(sheet)
+        return found
     except InputError:
         raise
     except Exception as error:  # anything, from BadZipFile to KeyError, for a damaged file
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"it is not a readable Excel workbook ({reason})") from error
+
+
+# _FILTER: a filter of rows in a sheet; _HIDDEN: a row that it hides; _NO_VALUE: the end of a formula without its value.
+_FILTER, _HIDDEN = (
+    re.compile(rb"<filterColumn\b"),
+    re.compile(rb"<row\b[^>]*\bhidden=\"(?:1|true)\""),
+)
+_NO_VALUE = re.compile(rb"</f>\s*(?:<v\s*/>|<v></v>)?\s*</c>")
+
+
+def _check_sheet(name: str, content: bytes) -> None:
+    """Raises InputError for a sheet that shows other rows, or other numbers, than the file holds."""
+    hidden = len(_HIDDEN.findall(content)) if _FILTER.search(content) else 0
+    if hidden:
+        raise InputError(
+            f"sheet '{name}' hides {hidden} rows by a filter; take the filter off if they count, or copy the others"
+        )
+    if len(_NO_VALUE.findall(content)) >= MINIMUM_POINTS:
+        raise InputError(
+            f"sheet '{name}' holds formulas without their values; open it in a spreadsheet and save it, which adds them"
+        )
 
 
 def _rows(sheet: Any) -> list[Row]:
@@ -698,11 +721,26 @@ def _rows(sheet: Any) -> list[Row]:
 
 
 def _as_shown(cell: Any) -> Cell:
-    """A cell's value; a number that is shown in percent, `0.05` as `5 %`, with its sign."""
+    """A cell's value; a number as its format shows it: `0.05` as `5 %`, with a unit behind it, or in thousands."""
     value = _cell(cell.value)
-    if not isinstance(value, float) or not cell.has_style or "%" not in cell.number_format:
+    if not isinstance(value, float) or not cell.has_style:
         return value
-    return f"{100.0 * value:.15g} %"
+    factor, unit = _shown_by(cell.number_format)
+    value = value if factor == 1.0 else factor * value
+    return f"{value:.15g} {unit}" if unit else value
+
+
+@functools.cache
+def _shown_by(number_format: str) -> tuple[float, str]:
+    """The factor of numbers as a format of Excel shows them, and the unit behind them: 100 and `%` of `0.0%`."""
+    form, *_ = number_format.split(";")
+    bare = re.sub(r'"[^"]*"|\\.|\[[^\]]*\]', "", form)
+    if "%" in bare:
+        return 100.0, "%"
+    thousands = re.search(r"[0#?](,+)(?![0#?,])", bare)
+    behind = re.search(r'"\s*([^"]+?)\s*"$', form)
+    unit = behind[1] if behind and find_unit(behind[1]) else ""
+    return (1e-3 ** len(thousands[1]) if thousands else 1.0), unit
 
 
 def _cell(value: object) -> Cell:
@@ -955,6 +993,13 @@ def _without_units(rows: list[Row]) -> list[Row]:
     of_data = [i for i, units in found.items() if units == common]
     if len(of_data) < MINIMUM_POINTS:
         return rows
+    for line, cells in rows[of_data[0] :]:
+        among = zip(cells, common, strict=False)
+        alone = [(c, unit) for c, unit in among if unit and looks_like_a_number(c)]
+        if alone and _is_data(cells) and set("123456789") & set(str(alone[0][0])):
+            raise InputError(
+                f"row {line}: '{alone[0][0]}' has no unit, and other numbers of its column are in '{alone[0][1]}'"
+            )
     bare = dict(enumerate(rows))
     for i in of_data:
         line, cells = rows[i]

@@ -405,3 +405,53 @@ def test_units_behind_numbers_below_a_row_of_units(tmp_path):
     (curve,) = read_curves(write(tmp_path, f"Strain;Stress\n%;kPa\n{rows}"))
     np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-3)
     np.testing.assert_allclose(curve.stress_mpa, STRESS / 1e3, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("header", "number_format", "factor"),
+    [
+        ("Strain", '0.000" %"', 100.0),  # a sign that a user wrote, and no factor
+        ("Strain (%)", "0.00%", 1.0),
+        ("Strain", '0.0" µm/m"', 1e6),
+        ("Strain (%)", "0.000,", 1e5),  # shown in thousands
+    ],
+)
+def test_numbers_are_read_as_a_format_of_their_sheet_shows_them(
+    tmp_path, header, number_format, factor
+):
+    import openpyxl
+
+    rows = zip((factor * STRAIN).tolist(), STRESS.tolist(), strict=True)
+    path = write_workbook(tmp_path / "a.xlsx", {"S": [(header, "Stress (MPa)"), *rows]})
+    book = openpyxl.load_workbook(path)
+    for (cell,) in book["S"].iter_rows(min_row=2, max_col=1):
+        cell.number_format = number_format
+    book.save(path)
+    (curve,) = read_curves(path)
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-9)
+
+
+def test_a_column_of_percents_and_plain_numbers_is_refused(tmp_path):
+    rows = [
+        f"{100 * e:.6f}{' %' if i < 15 else ''},{s}"
+        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+    ]
+    with pytest.raises(InputError, match="has no unit, and other numbers of its column are in '%'"):
+        read_curves(write(tmp_path, "\n".join(["Strain,Stress (MPa)", *rows])))
+
+
+def test_a_filter_and_formulas_without_values_are_refused(tmp_path):
+    import openpyxl
+
+    path = write_workbook(tmp_path / "a.xlsx", {"S": sheet_rows()})
+    book = openpyxl.load_workbook(path)
+    book["S"].auto_filter.ref = "A2:B22"
+    book["S"].auto_filter.add_filter_column(0, ["1"])
+    book["S"].row_dimensions[5].hidden = True
+    book.save(path)
+    with pytest.raises(InputError, match="sheet 'S' hides 1 rows by a filter"):
+        read_curves(path)
+    formulas = [(e, f"=A{i}*2e5") for i, e in enumerate(STRAIN.tolist(), start=2)]
+    path = write_workbook(tmp_path / "b.xlsx", {"S": [("Strain", "Stress (MPa)"), *formulas]})
+    with pytest.raises(InputError, match="holds formulas without their values; open it in"):
+        read_curves(path)
