@@ -41,6 +41,8 @@ def per_example_function(function: Any, output_names: Sequence[str] = ()) -> Per
         return _sum_of_losses(function, output_names)
     one_at_a_time = isinstance(function, str | keras.losses.Loss)
     stands_alone = _stands_alone(function)
+    # Keras divides by the examples of the batch that count.
+    couples = getattr(function, "ignore_class", None) is not None
     if isinstance(function, str):
         name = function
         try:
@@ -79,6 +81,7 @@ def per_example_function(function: Any, output_names: Sequence[str] = ()) -> Per
         return _total([_one(function, labels[name], outputs[name]) for name in names])
 
     per_example.stands_alone = stands_alone  # type: ignore[attr-defined]
+    per_example.couples = couples  # type: ignore[attr-defined]
     return per_example
 
 
@@ -128,6 +131,8 @@ def _sum_of_losses(losses: Any, output_names: Sequence[str]) -> PerExample:
 
     stand_alone = all(getattr(each, "stands_alone", False) for each in several.values())
     per_example.stands_alone = stand_alone  # type: ignore[attr-defined]
+    couple = any(getattr(each, "couples", False) for each in several.values())
+    per_example.couples = couple  # type: ignore[attr-defined]
     return per_example
 
 
@@ -161,7 +166,7 @@ def _one(function: Any, labels: Any, outputs: tf.Tensor) -> Any:
             # As Keras does: [batch] and [batch, 1] would else become [batch, batch].
             labels, outputs = squeeze_or_expand_to_same_rank(labels, outputs)
     values = function(labels, outputs)
-    # Of losses.Circle, where an example has no other of its class.
+    # Of losses.Circle, where an example has no other of its class, and of an ignored class.
     mask = getattr(values, "_keras_mask", None)
     if mask is None:
         return values

@@ -990,6 +990,8 @@ def what_couples(step: Step, state: State, features: Any, labels: Any) -> str | 
     Batch normalisation knows these weights, and takes no part of such examples. A model whose results differ anyway,
     as with random numbers of TensorFlow's own, cannot be tried. The step is computed without a graph and slots.
     """
+    if any(getattr(function, "couples", False) for function in step.functions):
+        return "a loss or metric"
     if all(getattr(function, "stands_alone", False) for function in step.functions) and (
         _layers_stand_alone(step.model)
     ):

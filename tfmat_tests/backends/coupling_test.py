@@ -43,6 +43,11 @@ def ranked(labels, outputs):
     return ops.relu(errors - ops.mean(errors)) + 0.1 * errors
 
 
+def ignoring():
+    """Examples of one class are left out, and the mean is taken over the others."""
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+
+
 def _model(*more, outputs=1):
     """The same weights each time."""
     keras.utils.set_random_seed(1)
@@ -61,8 +66,9 @@ pytestmark = pytest.mark.usefixtures("float64")
         (_model, lambda: ranked, Y),
         # The last batch has examples without another of their class, which Keras leaves out.
         (lambda: _model(outputs=2), keras.losses.Circle, CLASSES),
+        (lambda: _model(outputs=3), ignoring, np.where(np.arange(20) < 17, CLASSES, -1)),
     ],
-    ids=["layer", "state", "loss", "Circle"],
+    ids=["layer", "state", "loss", "Circle", "ignored class"],
 )
 def test_the_weights_of_fit_with_a_partial_batch(make, make_loss, labels):
     loss = make_loss()
@@ -79,13 +85,18 @@ def test_the_weights_of_fit_with_a_partial_batch(make, make_loss, labels):
 
 
 @pytest.mark.parametrize(
-    ("make", "loss", "name"),
-    [(lambda: _model(Centred()), "mse", "the model"), (_model, ranked, "a loss or metric")],
+    ("make", "loss", "labels", "name"),
+    [
+        (lambda: _model(Centred()), "mse", Y, "the model"),
+        (_model, ranked, Y, "a loss or metric"),
+        # Also where the first batch has no such example.
+        (lambda: _model(outputs=3), ignoring(), CLASSES, "a loss or metric"),
+    ],
 )
-def test_parts_of_a_batch_are_refused(make, loss, name):
+def test_parts_of_a_batch_are_refused(make, loss, labels, name):
     steps = ParallelSteps(make(), "sgd", loss, make_backend("single", accumulate=2))
     with pytest.raises(InputError, match=f"{name} gives an example.*accumulate=2.*; use") as caught:
-        steps.train(X, Y)
+        steps.train(X, labels)
     assert "\n" not in str(caught.value)
 
 
