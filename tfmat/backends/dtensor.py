@@ -488,6 +488,7 @@ class DTensorBackend(Backend):
         precision = "bfloat16" if bfloat16 else "float32"
         check_further(self, {"jit_compile": jit_compile, "precision": precision}, optimizer)
         check_layers_for_mesh(model)
+        _make_constants(model)
         check_precision(model, optimizer)
         self.start()
         self._tensors = self.collectives.tensors
@@ -778,6 +779,17 @@ def check_layers_for_mesh(model: keras.Model) -> None:
             )
 
 
+def _make_constants(model: keras.Model) -> None:
+    """Tensors that layers keep beside their weights, as an adapted Normalization its mean, become NumPy's arrays.
+
+    A graph holds these itself; a tensor comes into it from outside, where DTensor takes its own alone.
+    """
+    for layer in model._flatten_layers():
+        for name, value in vars(layer).items():
+            if isinstance(value, tf.Tensor) and hasattr(value, "numpy") and value.shape.rank:
+                setattr(layer, name, value.numpy())
+
+
 def explain(
     error: Exception, model: keras.Model, functions: Mapping[str, Metric], signature: Any
 ) -> InputError | None:
@@ -788,6 +800,11 @@ def explain(
     `signature` has the specs of their labels and outputs.
     """
     text = str(error)
+    if "was expecting a DTensor" in text:
+        return InputError(
+            "a layer keeps a tensor beside its weights, which no mesh takes; let it be a NumPy array, or a weight with "
+            "trainable=False, or use backend='single' or 'horovod'"
+        )
     without_rule = _NO_RULE.search(text)
     if not without_rule and "SPMD expansion" not in text:
         return None

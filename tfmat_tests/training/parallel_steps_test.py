@@ -50,6 +50,28 @@ for layer in (
     except tfmat.errors.InputError as error:
         print(error)
 
+class Keeps(layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.kept = [keras.ops.ones((4, 4, 2))]
+
+    def call(self, inputs):
+        return inputs * self.kept[0]
+
+model = keras.Sequential([inputs, Keeps(), layers.Flatten(), layers.Dense(1)])
+try:
+    tfmat.ParallelSteps(model, "adam", "mse", backend).train(features, labels)
+except tfmat.errors.InputError as error:
+    print(error)
+
+normalization = layers.Normalization()
+normalization.adapt(np.arange(64, dtype="float32").reshape(features.shape[:1] + (4, 2, 2)))
+model = keras.Sequential([layers.Input((4, 2, 2)), normalization, layers.Flatten(), layers.Dense(1)])
+wide = np.ones((4, 4, 2, 2), "float32")
+expected = np.mean((model.predict(wide, verbose=0) - labels) ** 2)
+steps = tfmat.ParallelSteps(model, "adam", "mse", backend)
+print(steps.evaluate(wide, labels)["loss"] / expected)
+
 model = keras.Sequential([inputs, layers.RandomFlip(name="mine"), layers.Flatten(), layers.Dense(1)])
 try:
     trainer = tfmat.Trainer(model, backend=backend, quiet=True)
@@ -65,7 +87,10 @@ trainer.fit(features, labels, global_batch_size=2, train_for="1steps")
 
 def test_a_layer_without_a_form_on_a_mesh_is_named_in_one_line(programs, tmp_path):
     printed = programs.python("-c", REFUSALS, tmp_path / "run")
-    flip, depthwise, recurrent, local, trained, by_trainer = printed.splitlines()
+    *by_layer, kept, normalized, by_trainer = printed.splitlines()
+    flip, depthwise, recurrent, local, trained = by_layer
+    assert "a layer keeps a tensor beside its weights, which no mesh takes" in kept
+    assert float(normalized) == pytest.approx(1, rel=1e-5)  # against Keras's own predictions
     held = json.loads((tmp_path / "run" / "devices.json").read_text())["bytes_per_device"]
     assert held["weights"] == [4 * (4 * 4 * 2 + 1)] * 2  # whole on both devices
     assert by_trainer == flip  # its many steps a call are refused as the one step is
