@@ -453,7 +453,7 @@ _VOLTS = word_set("mv v volt volts bridge output excitation")
 # Columns that name a strain or a stress and are not the curve's own.
 _OTHER_WORDS = word_set(
     """
-    rate speed velocity vitesse velocidad velocità plastic elastic std dev error deviation transverse
+    rate speed velocity vitesse velocidad velocità plastic elastic taxa tasa std dev error deviation transverse
     transversal transversale trasversale lateral radial hoop circumferential volumetric hydrostatic
     thermal residual relative normalized normalised comp width thickness gauge time modulus proof
     yield querdehnung querverformung quer breitendehnung dickendehnung umfangsdehnung volumendehnung diametral
@@ -503,7 +503,8 @@ _MEASURE_WORDS: dict[str, Measure] = {
             """
             true cauchy log logarithmic hencky wahre wahr vraie vrai real reale verdadera verdadero vera vero
             verdadeira verdadeiro gerçek rzeczywiste rzeczywisty ware skutečné skutečná sann sanna истинн
-            logarithmische logarithmique 真 真实 진 tstrain tstress
+            logarithmische logarithmique logarítmica logaritmica rationnelle 真 真实 진 tstrain tstress істинн πραγματικ
+            valódi todellinen sand reală adevărată skutočné stvarna stvarno sejati werkelijke
             """
         ),
         "true",
@@ -511,8 +512,13 @@ _MEASURE_WORDS: dict[str, Measure] = {
 }
 # _PART: beginnings of words for one part of the strain; a law is identified from the total.
 _PART = word_set(
-    "plasti plásti elasti élasti elásti inelast permanent bleibend residu 塑性 弾性 弹性"
+    """
+    plasti plásti elasti élasti elásti inelast permanent bleibend residu пластич упруг sprężyst pružn képlékeny rugalm
+    πλαστικ ελαστικ
+    """
 )
+# _PART_WITHIN: the same within words, which these letters do not divide.
+_PART_WITHIN = word_set("塑性 弾性 弹性 소성 탄성")
 # _BENDING: beginnings of words for bending, whose stress at the surface is no stress of a law.
 _BENDING = word_set(
     """
@@ -567,6 +573,10 @@ _UNDERSTOOD = (
 _LABEL = re.compile(r"[a-z]|[a-z]{0,3}\d{1,4}[a-z]{0,2}")
 # _OVER_A_SIZE: a unit over an area or a volume, whose letters are no specimen's: `t/cm²`.
 _OVER_A_SIZE = re.compile(r"\w/ ?(mm|cm|m|in|ft)[²³23]$", re.IGNORECASE)
+# _OTHER_UNIT: what only a unit can be in brackets, volts, `a.u.`, `N/m`, `E-3`; other short words there are labels.
+_OTHER_UNIT = re.compile(
+    r"[\[(] *(V|[aA]\.? ?[uU]\.?|[eE][-+]\d+|[^\W\d_]{1,3}/[^\W\d_]{1,3}|°[CF]) *[\])]"
+)
 # _FACTOR: words beside a name that multiply its numbers, or divide them: `x1000`, `*10`, `10³`, `thousand`.
 _FACTOR = re.compile(
     r"(?:(?<![^\W\d_])x|[×*·])\s*\d+|/\s*10+\b|\b1e[+-]?\d+\b|10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])\S*"
@@ -782,14 +792,14 @@ def _is_stretch(name: str) -> bool:
 
 def _not_understood(header: str) -> str:
     """The first word of a header that is no name, no remark and no specimen's number; it may be a unit."""
-    volts = re.search(r"[\[(] *V *[\])]", header)
-    if volts:
-        return "V"
+    other = _OTHER_UNIT.search(header)
+    if other:
+        return other[1]
     for word in re.split(r"[\s_,;:()\[\]{}<>（）［］]+", header):
         parts = [part for part in re.split(r"[\W_]+", plain(word)) if part]
         strange = word.strip("-.#/|@&+'") if not parts else set("^*%×=+<>") & set(word)
         strange = strange or _OVER_A_SIZE.search(word)
-        if strange or not all(map(_is_understood, parts)):
+        if strange or not (all(map(_is_understood, parts)) or SHEAR_WORDS.search(word)):
             return word
     return ""
 
@@ -800,6 +810,7 @@ def _is_understood(word: str) -> bool:
         _LABEL.fullmatch(word)
         or word.endswith(tuple(set().union(*_ENDINGS.values())))
         or _begins({word}, _COMPRESSION)
+        or any(_holds({word}, measure) for measure in _MEASURE_WORDS)
     )
 
 
@@ -1265,7 +1276,7 @@ def _is_part(header: str) -> bool:
     if "total" in words:
         return False
     names = _WORDS["strain"] | _ENDINGS["strain"] | {"peeq", "e"}
-    is_part = any(_begins({word}, _PART) or "塑性" in word or "弾性" in word for word in words)
+    is_part = _begins(words, _PART) or any(part in word for part in _PART_WITHIN for word in words)
     return (is_part and _any_of(words, names)) or bool(_PLASTIC.search(_accented(header)))
 
 
@@ -1875,7 +1886,9 @@ def column_numbers(table: Table, column: Column, mark: DecimalMark, may_end: boo
 
 
 SHEAR_WORDS = re.compile(
-    r"shear|gamma|γ|(^|[\W_])tau|τ|gleitung|schub|(eps|ε|e|sigma|σ)_?(12|xy)", re.IGNORECASE
+    r"shear|gamma|(^|[\W_])tau|(?<![\u0370-\u03ff])[γτ](?![\u0370-\u03ff])|gleitung|schub|scher|cisaill|cortante|taglio"
+    r"|cisalh|ścinaj|postaciow|smyk|сдвиг|касательн|剪|せん断|전단|(eps|ε|e|sigma|σ)_?(12|xy)",
+    re.IGNORECASE,
 )
 _US_UNITS = {"in", "lbf", "kip", "psi", "ksi"}
 # _ENDS_AT: share of the largest strain before; a record that falls back from less was unloading.
@@ -2466,7 +2479,7 @@ def _whose_travel(column: Column, follows: tuple[str, int] | None) -> list[str]:
 
 def _is_any_travel(table: Table, column: Column) -> bool:
     """Whether a travel is called neither an extensometer's nor the machine's, and none of the machine is beside it."""
-    is_plain = column.unit.quantity == "displacement" and not _is_named(column.name, "strain")
+    is_plain = _is_named(column.name, "displacement") and not _is_named(column.name, "strain")
     if not is_plain or column.is_of_an_extensometer or column.is_of_the_machine:
         return False
     beside = [name for i, name in enumerate(table.header) if i != column.index]

@@ -717,6 +717,11 @@ def test_units_of_load(tmp_path, name, factor):
         ("strain;Stress [10 MPa]", "MPa"),
         ("strain x1000;stress", "x1000"),
         ("ε×100 (-);σ (MPa)", "×100"),
+        ("Strain (a.u.);stress", "a.u."),
+        ("Strain (V/V);stress", "V/V"),
+        ("Strain (E-3);stress", "E-3"),
+        ("strain;Stress (N/m)", "N/m"),
+        ("strain;Stress (g/den)", "g/den"),
         ("Strain (V);stress", "V"),
         ("Strain (10^3);stress", "10^3"),
         ("Strain*100;stress", "*100"),
@@ -916,6 +921,7 @@ def test_a_strain_made_of_a_machine_s_travel_is_warned_about(tmp_path, name, of_
     [
         ("Extension (mm);Load (N)", 110e3, True),
         ("Allongement (mm);Force (N)", 70e3, True),
+        ("Elongation (-);Load (N)", 70e3, True),
         ("Extension (mm);Load (N)", 205e3, False),  # so stiff with a crosshead's give is no metal
         ("Extension (mm);Load (N)", 100.0, False),  # beside which no machine gives
         ("Extensometer (mm);Load (N)", 110e3, False),
@@ -927,7 +933,8 @@ def test_an_extension_is_asked_about_unless_its_modulus_is_a_steel_s(
 ):
     strain = np.linspace(0, 0.05, 200)
     stress = np.minimum(modulus * strain, 0.002 * modulus + 0.01 * modulus * strain)
-    columns = [50.0 * strain, 20.0 * stress, 80.0 * strain][: header.count(";") + 1]
+    length = 1.0 if "(-)" in header else 50.0
+    columns = [length * strain, 20.0 * stress, 80.0 * strain][: header.count(";") + 1]
     rows = [";".join(f"{value:.9g}" for value in row) for row in zip(*columns, strict=True)]
     raw = read_one(write(tmp_path, "\n".join([header, *rows])), area=20.0, gauge_length=50.0)
     curve = clean(raw, CurveTarget(200, 2.0, None, None, "true", "true"))
@@ -1158,6 +1165,59 @@ def test_components_of_tensors_are_no_specimens(tmp_path):
     rows = [f"{e:.8g},{s:.8g},{-0.3 * e:.8g},0" for e, s in zip(STRAIN, STRESS, strict=True)]
     curve = read_one(write(tmp_path, "\n".join(["eps_11,sig_11,eps_22,sig_22", *rows])))
     assert curve.columns == ("eps_11", "sig_11")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Пластическая деформация",
+        "Упругая деформация",
+        "Πλαστική παραμόρφωση",
+        "소성변형률",
+        "탄성변형률",
+        "Odkształcenie sprężyste",
+    ],
+)
+def test_a_part_of_the_strain_is_refused_in_other_letters_too(tmp_path, name):
+    with pytest.raises(InputError, match="is a part of the strain; the total strain is needed"):
+        read_one(write(tmp_path, table(f"{name};stress (MPa)", ";")))
+
+
+@pytest.mark.parametrize(
+    ("header", "is_shear"),
+    [
+        ("Déformation de cisaillement (-);Contrainte de cisaillement (MPa)", True),
+        ("Deformación cortante (-);Esfuerzo cortante (MPa)", True),
+        ("Odkształcenie postaciowe;Naprężenie ścinające (MPa)", True),
+        ("Деформация сдвига;Касательное напряжение (МПа)", True),
+        ("剪应变;剪应力(MPa)", True),
+        ("せん断ひずみ;せん断応力(MPa)", True),
+        ("전단변형률;전단응력(MPa)", True),
+        ("Scherdehnung;Scherspannung (MPa)", True),
+        ("γ;τ (MPa)", True),
+        ("Παραμόρφωση (-);Τάση (MPa)", False),  # letters of a word
+    ],
+)
+def test_shear_is_understood_in_the_languages_of_strain_and_stress(tmp_path, header, is_shear):
+    curve = read_one(write(tmp_path, table(header, ";")))
+    assert curve.is_shear == is_shear
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Истинная деформация;Истинное напряжение (МПа)",
+        "Істинна деформація;Істинне напруження (МПа)",
+        "Πραγματική παραμόρφωση;Πραγματική τάση (MPa)",
+        "Todellinen venymä;Todellinen jännitys (MPa)",
+        "Deformación logarítmica;Esfuerzo verdadero (MPa)",
+        "Skutočné pretvorenie;Skutočné napätie (MPa)",
+    ],
+)
+def test_true_measures_are_understood(tmp_path, header):
+    curve = read_one(write(tmp_path, table(header, ";")))
+    assert (curve.strain_measure, curve.stress_measure) == ("true", "true")
 
 
 def table_of_strains(header: str, *shares: float) -> str:
