@@ -55,9 +55,12 @@ _RANKINE_OF_0_F = 459.67
 # Their names in the lines before the table, in lower case and without brackets.
 _NAMES = {
     "specimen": r"(specimen|sample|probe|éprouvette|probeta)([ -]?(id|name|no\.?|number|nr\.?|nummer))?",
-    "temperature": r"(test |testing |prüf)?(temperatur[ea]?|température|temp\.?)",
+    "temperature": r"(test |testing |prüf)?(temperatur[ea]?|température|temp\.?)"
+    r"|temperatuur|teplota|sıcaklık|lämpötila|hőmérséklet|температура|温度|온도",
     "direction": r"((material|test|loading|rolling) )?(direction|orientation)|(walz|prüf)?richtung",
-    "rate": r"(engineering |true |nominal |test )?(strain|shear) rate|rate|dehnrate|dehngeschwindigkeit",
+    "rate": r"(engineering |true |nominal |test )?(strain|shear) rate|rate|dehnrate|dehngeschwindigkeit"
+    r"|vitesse de déformation|velocidad de deformación|velocità di deformazione|taxa de deformação"
+    r"|prędkość odkształcenia|скорость деформации|应变速率|ひずみ速度|변형률 ?속도",
 }
 TEMPERATURE_UNITS = {
     **dict.fromkeys(("°c", "c", "degc", "deg c", "celsius"), "°C"),
@@ -65,7 +68,15 @@ TEMPERATURE_UNITS = {
     **dict.fromkeys(("°r", "degr", "rankine"), "°R"),
     **dict.fromkeys(("k", "kelvin"), "K"),
 }
-_RATE_UNITS = dict.fromkeys(("1/s", "/s", "s-1", "s^-1", "s⁻¹", "1/sec", "per s", "s**-1"), "1/s")
+# _RATE_UNITS: units of a strain rate, and their factors to 1/s.
+_RATE_UNITS = {
+    **dict.fromkeys(("1/s", "/s", "s-1", "s^-1", "s⁻¹", "1/sec", "per s", "s**-1", "mm/mm/s"), 1.0),
+    **dict.fromkeys(("1/min", "/min", "min-1", "min^-1", "min⁻¹", "mm/mm/min"), 1.0 / 60.0),
+    "%/s": 0.01,
+    "%/sec": 0.01,
+    "%/min": 0.01 / 60.0,
+    "%/h": 0.01 / 3600.0,
+}
 _DIRECTIONS = {"ST", "LT", "TL", "SL", "LS", "RD", "TD", "ND"}
 _NUMBER = r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?"
 
@@ -118,13 +129,17 @@ def _from_notes(notes: Mapping[str, str]) -> dict[str, str]:
 
 def value_with_unit(key: str, text: str, unit: str) -> str:
     """`text` with its unit as this project writes it, where it is a number; else as it stands."""
-    units = {"temperature": TEMPERATURE_UNITS, "rate": _RATE_UNITS}.get(key)
     match = re.fullmatch(rf"({_NUMBER})\s*(.*)", text)
-    if units is None or match is None:
+    # `1,000` may be a thousand.
+    if key not in ("temperature", "rate") or match is None or re.match(r"[1-9]\d*,\d{3}\b", text):
         return text
     unit = (match[2] or unit).strip(" []()")
-    value = f"{float(match[1].replace(',', '.')):.6g}"
-    return f"{value} {units.get(unit.lower(), unit)}".strip()
+    value = float(match[1].replace(",", "."))
+    factor = _RATE_UNITS.get(unit.lower()) if key == "rate" else None
+    if factor is not None:
+        return f"{factor * value:.6g} 1/s"
+    known = TEMPERATURE_UNITS if key == "temperature" else {}
+    return f"{value:.6g} {known.get(unit.lower(), unit)}".strip()
 
 
 def _from_name(stem: str) -> dict[str, str]:
@@ -1719,7 +1734,9 @@ def _area_of_dimensions(table: Table, bare: str = "") -> tuple[float, str] | Non
         areas[w * t] = f"the width of {w:.4g} mm and the thickness of {t:.4g} mm"
     said = (f"{name} {text}".casefold() for name, text in table.notes.items())
     may_be_hollow = (diameter or products) and any(map(_HOLLOW.search, said))
-    if not areas or not _agree(areas) or may_be_hollow:
+    # A round bar has no thickness, and a disc under compression has.
+    is_bar = not (diameter and thickness) or any(map(says_compression, table.header))
+    if not areas or not _agree(areas) or may_be_hollow or not is_bar:
         return None
     area, of = next(iter(areas.items()))
     return float(area), f"from {of} in the file's head"
@@ -2478,9 +2495,11 @@ def _whose_travel(column: Column, follows: tuple[str, int] | None) -> list[str]:
 
 
 def _is_any_travel(table: Table, column: Column) -> bool:
-    """Whether a travel is called neither an extensometer's nor the machine's, and none of the machine is beside it."""
+    """Whether a travel is called neither an extensometer's nor the machine's, and the file speaks of neither."""
     is_plain = _is_named(column.name, "displacement") and not _is_named(column.name, "strain")
     if not is_plain or column.is_of_an_extensometer or column.is_of_the_machine:
+        return False
+    if _noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS):
         return False
     beside = [name for i, name in enumerate(table.header) if i != column.index]
     return not any(_speaks_of(_words(name), _CROSSHEAD | _TRAVEL) for name in beside)
@@ -2692,9 +2711,10 @@ def rate_of(raw: RawCurve, said: str | None) -> tuple[float, str, str]:
         if seconds > 0:
             rate = abs(float(raw.strain[top] - raw.strain[0])) / seconds
             return rate, "strain over time", raw.time_assumed
+    why = "nothing says its strain rate" if said is None else f"its rate '{said}' is not understood"
     raise InputError(
-        "nothing says its strain rate; give it in a table of tests (columns file, rate in 1/s, temperature in °C), in "
-        "the file's head or name (0.01 1/s), or by a column of the time"
+        f"{why}; give it in a table of tests (columns file, rate in 1/s, temperature in °C), in the file's head or "
+        "name (0.01 1/s), or by a column of the time"
     )
 
 

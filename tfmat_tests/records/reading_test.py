@@ -8,9 +8,11 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.records.cleaning import clean
 from tfmat.records.reading import (
+    RawCurve,
     ReadingOptions,
     conditions_of,
     fahrenheit_of_rankine,
+    rate_of,
     read_curves,
     split_time_header,
 )
@@ -344,6 +346,7 @@ def test_a_height_is_the_length_under_compression_alone(tmp_path):
         ),
         ("Area after fracture;9.5;mm²", "the head's 'Area after fracture: 9.5 mm²' is not taken"),
         ("Final diameter;4.0;mm", "the head's 'Final diameter: 4.0 mm' is not taken"),
+        ("Diameter;20;mm\nThickness;2;mm", "the head's 'Diameter: 20 mm' is not taken"),
         ("Diameter;6.18;mm\nWall thickness;1.0;mm", "the head's 'Diameter: 6.18 mm' is not taken"),
         ("S0;30,0;mm²;S0;38,0;mm²", "the head's 'S0: 30,0 mm² S0 38,0 mm²' is not taken"),
         ("Area;30.0;mm²\nS0;38.0;mm²", "tells 'Area: 30.0 mm²' and 'S0: 38.0 mm²'"),
@@ -1323,6 +1326,28 @@ def test_conditions_of_the_lines_before_the_table():
         "direction": "TD",
     }
     assert conditions_of(matcal, "6061-01-200C-L")["temperature"] == "200 °C"
+
+
+@pytest.mark.parametrize(
+    ("said", "rate"),
+    [
+        ("0.1 %/s", "0.001 1/s"),
+        ("0.6 1/min", "0.01 1/s"),
+        ("6 %/min", "0.001 1/s"),
+        ("0,25 1/s", "0.25 1/s"),
+        ("1,000 1/s", "1,000 1/s"),  # a thousand, or one
+        ("5 mm/min", "5 mm/min"),
+    ],
+)
+def test_rates_in_units_of_machines_are_made_rates_in_1_s(said, rate):
+    assert conditions_of({"Strain rate": said}, "x") == {"rate": rate}
+
+
+def test_a_rate_that_is_not_understood_is_quoted():
+    raw = RawCurve("a", STRAIN, STRESS)
+    with pytest.raises(InputError, match="its rate '5 mm/min' is not understood; give it"):
+        rate_of(raw, "5 mm/min")
+    assert conditions_of({"温度": "200 °C"}, "x") == {"temperature": "200 °C"}
 
 
 def test_a_whole_number_of_fahrenheit_in_rankine_is_recognised():
