@@ -18,12 +18,12 @@ from xdist.scheduler import LoadScopeScheduling
 from tfmat_tests import graphs
 from tfmat_tests.pictures import BLANK, may_be_blank
 from tfmat_tests.processes import SHARED, ForkServer, fork_server
-from tfmat_tests.refused import refused
+from tfmat_tests.refused import done, refused
 
 if TYPE_CHECKING:
     from tfmat_tests.report.browser import Browser
 
-__all__ = ["refused"]
+__all__ = ["done", "refused"]
 
 # Before anything imports TensorFlow or matplotlib: its banner drowns the report, and there may be no screen.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

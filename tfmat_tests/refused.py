@@ -1,10 +1,11 @@
-"""The test of a refusal."""
+"""Commands as tests call them: what is done, and what is refused."""
 
 import pathlib
 from collections.abc import Callable
 
 import pytest
 
+Do = Callable[..., str]
 Refuse = Callable[..., str]
 
 
@@ -14,6 +15,19 @@ def listing(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
         str(path.relative_to(folder)): (path.lstat().st_mtime_ns, path.lstat().st_size)
         for path in sorted(folder.rglob("*"))
     }
+
+
+@pytest.fixture
+def done(capsys: pytest.CaptureFixture[str]) -> Do:
+    """Calls `tfmat ARGUMENTS`, which must end well; returns what it prints."""
+    from tfmat.cli.main import main  # tests of lower rooms know no commands
+
+    def call(*arguments: object) -> str:
+        capsys.readouterr()
+        assert main(list(map(str, arguments))) == 0
+        return capsys.readouterr().out
+
+    return call
 
 
 @pytest.fixture

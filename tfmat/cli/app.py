@@ -1032,7 +1032,7 @@ class OnlyThisMachine:
 
 @command(
     {"page": PAGE_FLAGS},
-    no_argument="drop files on the page",
+    no_argument="; drop files on the page",
     shows_config=False,
 )
 def app(flag_values: FlagValues, arguments: list[str]) -> int:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tfmat.cli.identify import write_cards
-from tfmat.cli.main import main
 from tfmat.identification.answer import Identification, Value
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve
@@ -25,11 +24,10 @@ def curve(tmp_path, monkeypatch):
     return pathlib.Path(shutil.copy(path, tmp_path / "curve.csv"))
 
 
-def test_cards_for_all_solvers_with_variants(curve, capsys):
-    assert (
-        main(["identify", "curve.csv", "--law=voce", f"--card={SOLVERS}", "--card_variants"]) == 0
+def test_cards_for_all_solvers_with_variants(curve, done):
+    assert "cards in cards: 15 files" in done(
+        "identify", "curve.csv", "--law=voce", f"--card={SOLVERS}", "--card_variants"
     )
-    assert "cards in cards: 15 files" in capsys.readouterr().out
     written = sorted(path.name for path in pathlib.Path("cards").iterdir())
     endings = ("abaqus.inp", "ansys.mac", "calculix.inp", "code_aster.comm", "ls_dyna.k")
     assert written == [f"curve{v}.{end}" for v in ("", "_5", "_95") for end in endings]

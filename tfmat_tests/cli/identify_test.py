@@ -55,7 +55,7 @@ def test_several_curves_with_json_and_plots(trained_run, curve, capsys):
     assert capsys.readouterr().out.count("MPa⁻³") == 1  # one table
 
 
-def test_units_and_columns_are_settable(trained_run, curve, capsys):
+def test_units_and_columns_are_settable(trained_run, curve):
     strain, stress = np.loadtxt(curve, delimiter=",", skiprows=1, unpack=True)
     rows = zip(strain * 100, stress / 6.894757293168361, strict=True)
     curve.with_name("lab.csv").write_text(
@@ -84,7 +84,6 @@ def test_units_and_columns_are_settable(trained_run, curve, capsys):
     )
     for name, entry in plain["parameters"].items():
         assert lab["parameters"][name]["value"] == pytest.approx(entry["value"], rel=1e-3)
-    capsys.readouterr()
 
 
 def test_every_bad_file_is_named_and_nothing_is_written(trained_run, curve, capsys):
@@ -105,7 +104,7 @@ def test_every_bad_file_is_named_and_nothing_is_written(trained_run, curve, caps
     assert [r["curve"] for r in json.loads((curve.parent / "out.json").read_text())] == ["curve"]
 
 
-def test_folders_and_patterns(trained_run, tmp_path, capsys):
+def test_folders_and_patterns(trained_run, tmp_path, refused):
     law = find_law("hahn_tsai")
     for name in ("a/1.csv", "a/deep/2.txt", "a/.hidden.csv", "b/3.csv", "b/[4].csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -118,14 +117,12 @@ def test_folders_and_patterns(trained_run, tmp_path, capsys):
     results = json.loads(output.read_text())
     assert [result["curve"] for result in results] == ["1", "2", "3", "[4]"]
     assert results[0]["parameters"]["G0"]["least_squares"] is None
-    capsys.readouterr()
     (tmp_path / "empty").mkdir()
     for wrong, message in (("empty", "holds no curves"), ("b/*.xlsx", "no file matches")):
-        assert main(["identify", str(tmp_path / wrong), *flags]) == 2
-        assert message in capsys.readouterr().err
+        assert message in refused("identify", tmp_path / wrong, *flags)
 
 
-def test_pooled_and_given_parameters_in_table_json_and_csv(trained_run, tmp_path, capsys):
+def test_pooled_and_given_parameters_in_table_json_and_csv(trained_run, tmp_path, done):
     law = find_law("hahn_tsai")
     paths = [str(write_example_curve(law, tmp_path / f"{i}.csv", seed=i)) for i in range(3)]
     flags = [
@@ -136,8 +133,7 @@ def test_pooled_and_given_parameters_in_table_json_and_csv(trained_run, tmp_path
         f"--csv={tmp_path / 'out.csv'}",
         f"--plot_dir={tmp_path / 'plots'}",
     ]
-    assert main(["identify", *paths, *flags]) == 0
-    printed = capsys.readouterr().out
+    printed = done("identify", *paths, *flags)
     for expected in ("pooled (3 specimens)", "given", "scatter (std)", "mean of specimens"):
         assert expected in printed
     results = json.loads((tmp_path / "out.json").read_text())
@@ -155,13 +151,12 @@ def test_pooled_and_given_parameters_in_table_json_and_csv(trained_run, tmp_path
     assert (tmp_path / "plots" / "pooled_3_specimens.png").is_file()
 
 
-def test_excel_and_cleaning_flags(trained_run, curve, capsys):
+def test_excel_and_cleaning_flags(trained_run, curve, done):
     strain, stress = np.loadtxt(curve, delimiter=",", skiprows=1, unpack=True)
     frame = pandas.DataFrame({"Strain [%]": 100 * strain + 0.1, "Stress [MPa]": stress})
     frame.to_excel(curve.with_name("lab.xlsx"), index=False)
     flags = [f"--workdir={trained_run.workdir}", "--toe=off", "--cut_after_failure=false"]
-    assert main(["identify", str(curve.with_name("lab.xlsx")), *flags]) == 0
-    assert "sheet 'Sheet1'" in capsys.readouterr().out
+    assert "sheet 'Sheet1'" in done("identify", curve.with_name("lab.xlsx"), *flags)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +186,12 @@ def test_a_wrong_call_gets_one_line_and_status_2(arguments, message, curve, refu
     assert message in refused("identify", *arguments)
 
 
-def test_what_has_no_part_is_refused_or_said(curve, refused, tmp_path, capsys):
+def test_what_has_no_part_is_refused_or_said(curve, refused, tmp_path, done):
     """The curve's columns are strain and stress already, and least squares draws no samples."""
     assert "--nocorrect is of samples" in refused("identify", "curve.csv", "--nocorrect")
     file = tmp_path / "out.json"
     flags = ["--law=hahn_tsai", "--area=20", "--gauge_length=50", f"--json={file}"]
-    assert main(["identify", str(curve), *flags]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(done("identify", curve, *flags).split())
     assert "20 given as area has no part: no column is a load" in said
     assert "50 given as gauge_length has no part: no column is a displacement" in said
     strain = np.linspace(0.0, 0.05, 60)
@@ -205,8 +199,7 @@ def test_what_has_no_part_is_refused_or_said(curve, refused, tmp_path, capsys):
     table = pandas.DataFrame({"time [s]": strain, "strain [-]": strain, "stress [MPa]": stress})
     table.to_csv(tmp_path / "tension.csv", index=False)
     flags = ["--law=voce", "--time_column=time", "--shear_strain=tensor"]
-    assert main(["identify", str(tmp_path / "tension.csv"), *flags]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(done("identify", tmp_path / "tension.csv", *flags).split())
     assert "the time has no part" in said and "(tensor) was not doubled" in said
 
 

@@ -21,10 +21,9 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_tests_of_one_material_with_json_csv_and_picture(files, capsys):
+def test_tests_of_one_material_with_json_csv_and_picture(files, done):
     arguments = ["uniaxial=UT.txt", "equibiaxial=ET.txt", "planar=PS.txt", "--law=neo_hooke"]
-    assert main(["identify", *arguments, "--json=o.json", "--csv=o.csv", "--plot_dir=plots"]) == 0
-    said = capsys.readouterr().out
+    said = done("identify", *arguments, "--json=o.json", "--csv=o.csv", "--plot_dir=plots")
     for expected in ("UT+ET+PS, law neo_hooke", "equibiaxial", "max_strain 2", "no header"):
         assert expected in said
     (entry,) = json.loads(pathlib.Path("o.json").read_text())
@@ -36,11 +35,10 @@ def test_tests_of_one_material_with_json_csv_and_picture(files, capsys):
     assert [path.name for path in pathlib.Path("plots").iterdir()] == ["UT+ET+PS.png"]
 
 
-def test_the_next_test_is_a_table_a_sentence_and_a_picture(files, capsys):
+def test_the_next_test_is_a_table_a_sentence_and_a_picture(files, done):
     arguments = ["uniaxial=UT.txt", "--law=neo_hooke", "--next_test", "--plot_dir=plots"]
     tests = ["--candidate=uniaxial:max_strain=2", "--candidate=planar:max_strain=0.5"]
-    assert main(["identify", *arguments, *tests, "--json=o.json"]) == 0
-    said = capsys.readouterr().out
+    said = done("identify", *arguments, *tests, "--json=o.json")
     assert "which test of UT next" in said and "planar tension, max_strain 0.5" in said
     assert "interval of the stress at the end of equibiaxial tension, max_strain 1" in said
     (entry,) = json.loads(pathlib.Path("o.json").read_text())
@@ -124,14 +122,12 @@ def test_every_bad_file_is_named(files, capsys):
     assert "none.csv: no such file" in said
 
 
-def test_time_columns_are_settable(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_time_columns_are_settable(tmp_path, refused):
     path = pathlib.Path(relaxation(tmp_path))
     text = path.read_text().replace("Time [min]", "clock")
     path.write_text(text)
     call = ["identify", "relaxation=test.csv", "--law=prony", "--json=o.json"]
-    assert main(call) == 2
-    assert "needs the time of every point" in capsys.readouterr().err
+    assert "needs the time of every point" in refused(*call)
     assert main([*call, "--time_column=clock", "--time_unit=min"]) == 0
     (entry,) = json.loads(pathlib.Path("o.json").read_text())
     assert entry["tests"][0]["settings"]["hold"]["value"] == pytest.approx(5000.0, rel=0.02)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from tfmat.backends.base import Collectives
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.single import SingleBackend
-from tfmat.cli.main import main
 from tfmat.config import Settings, default_config
 from tfmat.networks.factory import build_model
 from tfmat.optimizers import build_optimizer
@@ -19,13 +18,12 @@ from tfmat.optimizers import build_optimizer
 _WIDE = str(pathlib.Path(__file__).parents[2] / "configs" / "wide.py")
 
 
-def _json(capsys, *arguments):
-    assert main(["layouts", "--json", *arguments]) == 0
-    return json.loads(capsys.readouterr().out)
+def _json(done, *arguments):
+    return json.loads(done("layouts", "--json", *arguments))
 
 
-def test_wide_network_by_hand(capsys):
-    found = _json(capsys, f"--config={_WIDE}", "--config.mesh=model:2")
+def test_wide_network_by_hand(done):
+    found = _json(done, f"--config={_WIDE}", "--config.mesh=model:2")
     held = {v["path"].removeprefix("curve_to_parameters/"): v for v in found["variables"]}
     # Columns, rows, columns, rows: half of each kernel on either device, four bytes a number, two slots of Adam.
     for path, numbers in (
@@ -43,11 +41,11 @@ def test_wide_network_by_hand(capsys):
     assert found["notices"] == []
 
 
-def test_zero_divides_slots_then_gradients_then_weights(capsys):
+def test_zero_divides_slots_then_gradients_then_weights(done):
     sums = []
     for stage in range(4):
         found = _json(
-            capsys, f"--config={_WIDE}", "--config.mesh=batch:4", f"--config.zero_stage={stage}"
+            done, f"--config={_WIDE}", "--config.mesh=batch:4", f"--config.zero_stage={stage}"
         )
         sums.append(
             [sum(v[part] for v in found["variables"]) for part in ("weights", "gradients", "slots")]
@@ -79,10 +77,10 @@ class Three(Collectives):
 
 
 @pytest.mark.parametrize("stage", [0, 2])
-def test_processes_hold_and_send_what_the_backend_counts(stage, capsys):
+def test_processes_hold_and_send_what_the_backend_counts(stage, done):
     """What each sends of its loss the plan leaves out."""
     arguments = ("--config=configs/smoke.py", "--config.mesh=batch:3", "--backend=mpi")
-    found = _json(capsys, *arguments, f"--config.zero_stage={stage}")
+    found = _json(done, *arguments, f"--config.zero_stage={stage}")
     assert (found["backend"], found["processes"], found["zero_stage"]) == ("mpi", 3, stage)
     config = default_config()
     model = build_model(config.model, num_outputs=2)
@@ -101,19 +99,15 @@ def test_processes_hold_and_send_what_the_backend_counts(stage, capsys):
         assert sum(v[part] for v in found["variables"]) == held
 
 
-def test_processes_in_words(capsys):
+def test_processes_in_words(done):
     arguments = ("--config.mesh=batch:2", "--backend=horovod", "--config.zero_stage=2")
-    assert main(["layouts", *arguments, "--config.offload=none"]) == 0
-    shown = capsys.readouterr().out
+    shown = done("layouts", *arguments, "--config.offload=none")
     assert "2 processes of --backend=horovod, zero_stage=2; bytes in each process:" in shown
     assert "reduce-scatter  batch:2  gradients" in shown and "layout" not in shown
 
 
-def test_tables(capsys):
-    assert (
-        main(["layouts", "--config.mesh=batch:2,model:2", "--config.model.uncertainty=none"]) == 0
-    )
-    text = capsys.readouterr().out
+def test_tables(done):
+    text = done("layouts", "--config.mesh=batch:2,model:2", "--config.model.uncertainty=none")
     rows = [line.split() for line in text.splitlines()]
     shape = ["1200", "×", "125"]
     assert ["hidden/kernel", *shape, "replicated", "600,000", "600,000", "1,200,000"] in rows
@@ -142,9 +136,9 @@ def test_refusals(arguments, message, refused):
     assert message in refused("layouts", *arguments)
 
 
-def test_stages_of_the_wide_network_by_hand(capsys):
+def test_stages_of_the_wide_network_by_hand(done):
     found = _json(
-        capsys, f"--config={_WIDE}", "--config.mesh=batch:2,stage:2", "--config.micro_batches=8"
+        done, f"--config={_WIDE}", "--config.mesh=batch:2,stage:2", "--config.micro_batches=8"
     )
     first, last = found["stages"]
     assert (found["micro_batch_size"], found["bubble"]) == (4, pytest.approx(1 / 9))
@@ -161,11 +155,11 @@ def test_stages_of_the_wide_network_by_hand(capsys):
     assert "behind hidden2_activation" in found["notices"][0]
 
 
-def test_stages_that_are_computed_again_and_slots_on_disk(capsys):
+def test_stages_that_are_computed_again_and_slots_on_disk(done):
     """Of each micro-batch what the stage gives is kept, 4 examples of 4,096 numbers; the rest is there once."""
     arguments = (f"--config={_WIDE}", "--config.mesh=batch:2,stage:2", "--config.micro_batches=8")
     whole, again = (
-        _json(capsys, *arguments, f"--config.model.recompute={where}")["stages"][0]["activations"]
+        _json(done, *arguments, f"--config.model.recompute={where}")["stages"][0]["activations"]
         for where in ("none", "every:100")
     )
     assert whole["gpipe"] == 8 * whole["1f1b"] / 2
@@ -173,8 +167,7 @@ def test_stages_that_are_computed_again_and_slots_on_disk(capsys):
     assert again["1f1b"] == 2 * 4 * 4 * 4096 + whole["1f1b"] / 2
 
 
-def test_stages_in_words(capsys):
-    assert main(["layouts", "--config.mesh=stage:2", "--config.stages=hidden_activation"]) == 0
-    shown = capsys.readouterr().out
+def test_stages_in_words(done):
+    shown = done("layouts", "--config.mesh=stage:2", "--config.stages=hidden_activation")
     assert "bubble in theory: 11.1 % of a step" in shown
     assert "note" not in shown

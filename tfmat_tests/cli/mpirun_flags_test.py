@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from tfmat.cli.main import main
-
 TRAIN = ("train", "--config=configs/smoke.py", "--launcher=mpirun")
 
 
@@ -41,19 +39,19 @@ def test_what_cannot_be_started_is_one_line(no_mpirun, refused, arguments, messa
     assert message in refused(*arguments)
 
 
-def test_a_rank_starts_no_ranks(no_mpirun, capsys, monkeypatch):
+def test_a_rank_starts_no_ranks(no_mpirun, refused, monkeypatch):
     for name in ("RANK", "LOCAL_RANK"):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", "0")
     for name in ("SIZE", "LOCAL_SIZE"):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", "1")
-    assert main([*TRAIN, "--ranks=2"]) == 2
-    assert "start this command once, without a launcher" in capsys.readouterr().err
+    assert "start this command once, without a launcher" in refused(*TRAIN, "--ranks=2")
 
 
-def test_a_dry_run_prints_the_command_line_and_makes_nothing(no_mpirun, capsys, monkeypatch):
+def test_a_dry_run_prints_the_command_line_and_makes_nothing(no_mpirun, done, monkeypatch):
     monkeypatch.delenv("PATH")
-    assert main([*TRAIN, "--hosts=a:2,b:1", "--dry_run", "--config.seed=3", "--restarts=2"]) == 0
-    line = shlex.split(capsys.readouterr().out)
+    line = shlex.split(
+        done(*TRAIN, "--hosts=a:2,b:1", "--dry_run", "--config.seed=3", "--restarts=2")
+    )
     assert line[:5] == ["mpirun", "-np", "3", "-H", "a:2,b:1"]
     assert line[line.index(sys.executable):] == [
         sys.executable, "-P", "-m", "tfmat", "train",

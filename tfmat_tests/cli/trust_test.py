@@ -29,7 +29,7 @@ class Linear(Law):
 """
 
 
-def test_a_stored_law_runs_only_after_its_user_has_named_it(tmp_path, monkeypatch, capsys):
+def test_a_stored_law_runs_only_after_its_user_has_named_it(tmp_path, monkeypatch, capsys, refused):
     """A run's folder from anybody may name a file, with its right hash; naming it holds for this content alone."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path, mark = tmp_path / "evil.py", tmp_path / "mark"
@@ -48,8 +48,7 @@ def test_a_stored_law_runs_only_after_its_user_has_named_it(tmp_path, monkeypatc
     (tmp_path / "model.json").write_text(json.dumps(sidecar))
     (tmp_path / "model.keras").touch()
     command = ["evaluate", f"--workdir={tmp_path}"]
-    assert main(command) == 2
-    assert f"add --trust={path}\n" in capsys.readouterr().err
+    assert refused(*command).endswith(f"add --trust={path}")
     assert not mark.exists()
     assert main([*command, f"--trust={path}"]) == 2  # its parameters are not those of the law
     assert mark.read_text() == "ran " and "--trust" not in capsys.readouterr().err
@@ -63,22 +62,16 @@ def test_a_stored_law_runs_only_after_its_user_has_named_it(tmp_path, monkeypatc
     assert CurveSettings.from_json(settings).law == settings["law"]
 
 
-def test_a_data_set_is_repaired_with_a_law_that_its_user_names(tmp_path, monkeypatch, capsys):
+def test_a_data_set_is_repaired_with_a_law_that_its_user_names(tmp_path, monkeypatch, refused):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "law.py").write_text(LINEAR)
     assert main(["generate", "--law=law.py:Linear", "--num_curves=40", "--num_test=0"]) == 0
     (folder,) = (tmp_path / "data").glob("linear-*")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     monkeypatch.setattr(registry, "_named", {})
     again = ["generate", f"--data_dir={folder}"]
-    assert main(again) == 2
-    assert "add --trust=law.py\n" in capsys.readouterr().err
+    assert refused(*again).endswith("add --trust=law.py")
     assert main([*again, "--trust=law.py"]) == 0
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert main(again) == 2
-    assert (
-        "is checked and repaired from the folder in which law.py:Linear is"
-        in capsys.readouterr().err
-    )
+    assert "is checked and repaired from the folder in which law.py:Linear is" in refused(*again)

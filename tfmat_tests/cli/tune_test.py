@@ -2,8 +2,6 @@
 
 import pytest
 
-from tfmat.cli.main import main
-
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -35,19 +33,16 @@ def test_mistakes(arguments, message, refused):
     assert message in refused("tune", "--workdir=search", *arguments)
 
 
-def test_the_job_of_a_search(tmp_path, capsys, monkeypatch):
+def test_the_job_of_a_search(tmp_path, done, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = ["--launcher=slurm", "--dry_run", "--num_workers=3", "--time_limit=60"]
-    assert main(["tune", "--workdir=search", *flags]) == 0
-    script = capsys.readouterr().out
+    script = done("tune", "--workdir=search", *flags)
     assert "#SBATCH --array=0-2\n" in script
     assert '--num_workers=1 --first_worker="$SLURM_ARRAY_TASK_ID" &' in script
     ranks = ["--backend=horovod", "--ranks=2"]
-    assert main(["tune", "--workdir=search", *flags, *ranks]) == 0
-    script = capsys.readouterr().out
+    script = done("tune", "--workdir=search", *flags, *ranks)
     assert "#SBATCH --ntasks=2\n" in script
     assert "'--trial_launcher=srun --mpi=pmix --ntasks=2'" in script and "    srun" not in script
-    assert main(["tune", "--workdir=search", *flags, "--one_job"]) == 0
-    script = capsys.readouterr().out
+    script = done("tune", "--workdir=search", *flags, "--one_job")
     assert "--array" not in script and "--num_workers=3" in script
     assert list(tmp_path.iterdir()) == []

@@ -12,10 +12,9 @@ from tfmat.materials import find_law
 from tfmat.records.files import write_example_curve
 
 
-def test_identify_shows_both_intervals(uncertain_run, curve, tmp_path, capsys):
+def test_identify_shows_both_intervals(uncertain_run, curve, tmp_path, done):
     outputs = [f"--json={tmp_path / 'out.json'}", f"--csv={tmp_path / 'out.csv'}"]
-    assert main(["identify", str(curve), f"--workdir={uncertain_run}", *outputs]) == 0
-    text = capsys.readouterr().out
+    text = done("identify", curve, f"--workdir={uncertain_run}", *outputs)
     assert text.count("95 % interval") == 1
     assert f"network: {uncertain_run}" in text.replace("\n", "")
     (result,) = json.loads((tmp_path / "out.json").read_text())
@@ -29,8 +28,7 @@ def test_identify_shows_both_intervals(uncertain_run, curve, tmp_path, capsys):
     assert (row["do_not_use"], row["method"]) == ("no", "least_squares")
     assert not any("network" in column for column in row)
     flags = [f"--workdir={uncertain_run}", "--details", *outputs]
-    assert main(["identify", str(curve), *flags]) == 0
-    assert capsys.readouterr().out.count("95 % interval") == 3
+    assert done("identify", curve, *flags).count("95 % interval") == 3
     with open(tmp_path / "out.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert float(row[f"a network {unit}"]) == entry["network"]
@@ -39,35 +37,36 @@ def test_identify_shows_both_intervals(uncertain_run, curve, tmp_path, capsys):
 
 
 def test_before_any_training_a_network_that_comes_with_tfmat_answers(
-    curve, tmp_path, capsys, refused
+    curve, tmp_path, done, refused
 ):
-    assert main(["identify", str(curve), f"--json={tmp_path / 'out.json'}", "--details"]) == 0
-    assert "network: hahn_tsai that comes with tfmat" in capsys.readouterr().out
+    assert "network: hahn_tsai that comes with tfmat" in done(
+        "identify", curve, f"--json={tmp_path / 'out.json'}", "--details"
+    )
     (result,) = json.loads((tmp_path / "out.json").read_text())
     low, high = result["parameters"]["G0"]["ci95"]
     assert low < 6964 < high
     flags = ["--samples=400", "--nocorrect", f"--samples_file={tmp_path / 'drawn.npz'}"]
-    assert main(["identify", str(curve), *flags]) == 0
-    assert "network: hahn_tsai posterior that comes with tfmat" in capsys.readouterr().out
+    assert "network: hahn_tsai posterior that comes with tfmat" in done("identify", curve, *flags)
     with np.load(tmp_path / "drawn.npz") as stored:
         assert list(stored["certificate"]) == ["amortised"]
         # A stiffer start and more softening go together.
         assert np.corrcoef(stored["samples"][0], rowvar=False)[0, 1] > 0.3
     metal = write_example_curve(find_law("swift"), tmp_path / "metal.csv")
-    assert main(["identify", str(metal), "--law=swift", "--details"]) == 0
-    assert "network: swift that comes with tfmat" in capsys.readouterr().out
-    assert main(["identify", str(metal), "--law=ramberg_osgood"]) == 0
-    assert "network" not in capsys.readouterr().out
+    assert "network: swift that comes with tfmat" in done(
+        "identify", metal, "--law=swift", "--details"
+    )
+    assert "network" not in done("identify", metal, "--law=ramberg_osgood")
     assert "mean 'swift'?" in refused("identify", metal, "--law=swfit")
 
 
-def test_a_tanh_curve_identified_as_hahn_tsai_says_so_by_name(curve, tmp_path, capsys):
+def test_a_tanh_curve_identified_as_hahn_tsai_says_so_by_name(curve, tmp_path, done):
     path = write_example_curve(find_law("tanh_shear"), tmp_path / "shear.csv", max_strain=0.05)
-    assert main(["identify", str(path), "--law=hahn_tsai"]) == 0
-    assert "tanh_shear fits clearly better than hahn_tsai" in capsys.readouterr().out
+    assert "tanh_shear fits clearly better than hahn_tsai" in done(
+        "identify", path, "--law=hahn_tsai"
+    )
 
 
-def test_304l_curves_before_any_training(real_curves, run_all, tmp_path, monkeypatch, capsys):
+def test_304l_curves_before_any_training(real_curves, run_all, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = sorted(map(str, real_curves.glob("304L_astm_e8/*.dat")))[:: 1 if run_all else 3]
     flags = ["--law=swift", "--stress_unit=ksi", f"--json={tmp_path / 'out.json'}"]
@@ -82,13 +81,11 @@ def test_304l_curves_before_any_training(real_curves, run_all, tmp_path, monkeyp
         leaves.append(any("the curve leaves the law at" in text for text in said))
         assert not result["do_not_use"]
     assert sum(leaves) >= len(results) - 1
-    capsys.readouterr()
 
 
-def test_evaluate_reports_the_coverage(uncertain_run, tmp_path, capsys):
+def test_evaluate_reports_the_coverage(uncertain_run, tmp_path, done):
     workdir = shutil.copytree(uncertain_run, tmp_path / "run")
-    assert main(["evaluate", f"--workdir={workdir}", "--noreference"]) == 0
-    text = capsys.readouterr().out
+    text = done("evaluate", f"--workdir={workdir}", "--noreference")
     assert "the network's own intervals" in text
     content = json.loads((workdir / "evaluation.json").read_text())
     for scores in content["coverage"].values():
@@ -97,7 +94,7 @@ def test_evaluate_reports_the_coverage(uncertain_run, tmp_path, capsys):
     assert (workdir / "figures" / "calibration.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_samples_go_into_a_file(posterior_run, uncertain_run, curve, tmp_path, capsys):
+def test_samples_go_into_a_file(posterior_run, uncertain_run, curve, tmp_path, done):
     other = shutil.copy(curve, tmp_path / "other.csv")
     for run, kind, more in (
         (posterior_run, "whole", []),
@@ -105,8 +102,7 @@ def test_samples_go_into_a_file(posterior_run, uncertain_run, curve, tmp_path, c
         (uncertain_run, "Gaussian of each parameter alone", ["--nocorrect"]),
     ):
         flags = [*more, "--samples=300", f"--samples_file={tmp_path / 'drawn.npz'}"]
-        assert main(["identify", str(curve), str(other), f"--workdir={run}", *flags]) == 0
-        text = capsys.readouterr().out
+        text = done("identify", curve, other, f"--workdir={run}", *flags)
         assert "300 samples of each curve" in text
         assert (kind in text) == (kind != "whole")
         with np.load(tmp_path / "drawn.npz") as stored:
@@ -118,14 +114,14 @@ def test_samples_go_into_a_file(posterior_run, uncertain_run, curve, tmp_path, c
             assert stored["samples"][0, :, 0].mean() == pytest.approx(6964, rel=0.1)
 
 
-def test_samples_of_a_law_without_a_network(curve, tmp_path, capsys):
+def test_samples_of_a_law_without_a_network(curve, tmp_path, done):
     file = tmp_path / "drawn.npz"
     flags = ["--law=exponential_shear", "--samples=200", f"--samples_file={file}"]
-    assert main(["identify", str(curve), *flags]) == 0
-    said = capsys.readouterr().out
+    said = done("identify", curve, *flags)
     assert "that was there" not in said
-    assert main(["identify", str(curve), *flags]) == 0
-    assert ", instead of the file that was there" in " ".join(capsys.readouterr().out.split())
+    assert ", instead of the file that was there" in " ".join(
+        done("identify", curve, *flags).split()
+    )
     assert "200 samples of each curve" in said and "network" not in said
     with np.load(file) as stored:
         assert stored["samples"].shape[:2] == (1, 200) and np.isfinite(stored["samples"]).all()

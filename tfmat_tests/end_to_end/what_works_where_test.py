@@ -2,7 +2,6 @@
 
 import pytest
 
-from tfmat.cli.main import main
 from tfmat_tests.end_to_end.runs import status
 from tfmat_tests.mpi import mpirun
 from tfmat_tests.what_works import what_works
@@ -32,16 +31,13 @@ def command(extra, backend):
 
 
 @pytest.mark.parametrize(("extra", "backend"), [cell[:2] for cell in CELLS if cell[2] == "refused"])
-def test_what_is_refused(extra, backend, tmp_path, monkeypatch, capsys):
+def test_what_is_refused(extra, backend, monkeypatch, refused):
     """By the first of two ranks, before anything is made."""
     if backend not in ("single", "dtensor"):
         for name, value in (("RANK", 0), ("SIZE", 2), ("LOCAL_RANK", 0), ("LOCAL_SIZE", 2)):
             monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
-    folders = [f"--{name}={tmp_path / name}" for name in ("workdir", "data_dir")]
-    assert main([*command(extra, backend), *folders]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(*command(extra, backend), "--workdir=run", "--data_dir=data")
     assert backend in line or "asynchronous" in line
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import tfmat
-from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.materials import find_law
 from tfmat.records.files import write_example_curve
@@ -30,12 +29,11 @@ def metal(tmp_path, monkeypatch):
     return path, strain, stress
 
 
-def test_files_get_the_command_s_answer(metal, capsys):
+def test_files_get_the_command_s_answer(metal, done):
     path, _, _ = metal
     (answer,) = tfmat.identify(path, law="voce", fixed={"E": 190e3}, toe="off")
     flags = ["--law=voce", "--fix=E=190000", "--toe=off", "--json=out.json"]
-    assert main(["identify", str(path), *flags]) == 0
-    capsys.readouterr()
+    done("identify", path, *flags)
     assert json.loads(json.dumps([answer.to_json()])) == json.loads(
         (path.parent / "out.json").read_text()
     )

@@ -141,10 +141,9 @@ def test_creep_is_named_and_a_plateau_is_none(tmp_path):
     assert kind(path) is TENSION
 
 
-def test_best_law_answers_for_all_files_as_if_it_were_named(steel, tmp_path, capsys):
+def test_best_law_answers_for_all_files_as_if_it_were_named(steel, tmp_path, done):
     output = tmp_path / "out.json"
-    assert main(["identify", *steel, f"--json={output}", "--pool"]) == 0
-    printed = capsys.readouterr().out
+    printed = done("identify", *steel, f"--json={output}", "--pool")
     assert "laws for tension of a metal" in printed and "ramberg_osgood" in printed
     *results, pooled = json.loads(output.read_text())
     assert pooled["law"] == "voce" and "ranking" not in pooled
@@ -162,10 +161,9 @@ def test_samples_and_known_values_are_of_the_law_that_was_chosen(steel):
         tfmat.identify(steel[0], fixed={"c": 12.0})
 
 
-def test_files_of_several_kinds_are_refused(steel, tmp_path, capsys):
+def test_files_of_several_kinds_are_refused(steel, tmp_path, refused):
     ply = write_example_curve(find_law("hahn_tsai"), tmp_path / "ply.csv")
-    assert main(["identify", steel[0], str(ply)]) == 2
-    assert "a is tension of a metal, ply is shear of a ply" in capsys.readouterr().err
+    assert "a is tension of a metal, ply is shear of a ply" in refused("identify", steel[0], ply)
 
 
 def test_every_bad_file_is_named_once(tmp_path, capsys):

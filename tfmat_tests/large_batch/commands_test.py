@@ -20,7 +20,7 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.mark.pictures
-def test_a_sweep_has_a_row_a_run_and_repeats_none(sweep, capsys):
+def test_a_sweep_has_a_row_a_run_and_repeats_none(sweep):
     folder, arguments = sweep
     table = pd.read_csv(folder / "batch_sweep.csv")
     assert list(zip(table.kind, table.batch, strict=True)) == [
@@ -43,10 +43,9 @@ def test_a_sweep_has_a_row_a_run_and_repeats_none(sweep, capsys):
 
 
 @pytest.mark.pictures
-def test_noise_scale_of_a_run(sweep, capsys, tmp_path):
+def test_noise_scale_of_a_run(sweep, done, tmp_path):
     run = shutil.copytree(sweep[0] / "epochs-batch-000100", tmp_path / "run")
-    assert main(["noise_scale", f"--workdir={run}", "--small=10", "--big=200", "--groups=8"]) == 0
-    shown = capsys.readouterr().out
+    shown = done("noise_scale", f"--workdir={run}", "--small=10", "--big=200", "--groups=8")
     content = json.loads((run / "noise_scale.json").read_text())
     assert [point["step"] for point in content["points"]] == [9, 18]
     assert [point["epoch"] for point in content["points"]] == [1.0, 2.0]
@@ -100,7 +99,7 @@ def test_a_range_test_takes_its_steps_as_a_run_does(tmp_path, data_dir, capsys):
         assert line in capsys.readouterr().err
 
 
-def test_a_range_test_of_a_posterior_stays_above_zero(tmp_path, data_dir, capsys):
+def test_a_range_test_of_a_posterior_stays_above_zero(tmp_path, data_dir):
     arguments = [
         "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=300",
         "--steps=20", "--low=1e-4", "--high=1e-2", "--config.model.uncertainty=flow", "--config.model.couplings=2",
@@ -121,14 +120,13 @@ def test_a_range_test_around_fits_begins_at_losses_of_thousands(tmp_path, data_d
     assert len(losses) == 20 and (losses > 0).all() and np.isfinite(losses).all()
 
 
-def test_the_noise_scale_of_a_network_around_fits(tmp_path, data_dir, capsys):
+def test_the_noise_scale_of_a_network_around_fits(tmp_path, data_dir, capsys, done):
     arguments = [
         "train", *SMALL, "--noreport", f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--config.data.num_curves=80",
         "--config.data.num_test=20", "--config.global_batch_size=10", "--config.train_for=6steps",
         "--config.model.representation=fit",
     ]  # fmt: skip
-    assert main(arguments) == 0
-    capsys.readouterr()
+    done(*arguments)
     assert (
         main(["noise_scale", f"--workdir={tmp_path}", "--small=2", "--big=10", "--groups=6"]) == 0
     )
@@ -156,7 +154,7 @@ def test_a_loss_that_only_falls_or_rises_says_too_little(slope, end):
     assert read_rates(75, table).open_end == end
 
 
-def test_a_loss_that_is_no_number_from_the_start(tmp_path, data_dir, monkeypatch, capsys):
+def test_a_loss_that_is_no_number_from_the_start(tmp_path, data_dir, monkeypatch, refused):
     def without_labels(*given):
         dataset = prepare_data(*given)
         return dataclasses.replace(dataset, labels=np.full_like(dataset.labels, np.nan))
@@ -164,8 +162,9 @@ def test_a_loss_that_is_no_number_from_the_start(tmp_path, data_dir, monkeypatch
     prepare_data = sweeps.prepare_data
     monkeypatch.setattr(sweeps, "prepare_data", without_labels)
     arguments = ["lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}"]
-    assert main([*arguments, "--batches=300", "--steps=20"]) == 2
-    assert "batch 300: the loss of the first step is nan" in capsys.readouterr().err
+    assert "batch 300: the loss of the first step is nan" in refused(
+        *arguments, "--batches=300", "--steps=20"
+    )
 
 
 def test_smoothing_is_unbiased():

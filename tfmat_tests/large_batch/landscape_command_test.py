@@ -98,9 +98,10 @@ def test_between_two_minima_the_ends_are_the_minima(runs, measured, tmp_path):
     assert (tmp_path / "figures" / "landscape_between.png").stat().st_size > 5_000
 
 
-def test_one_run_has_no_folder_of_several(runs, tmp_path, capsys):
-    assert main(["landscape", str(runs[0]), f"--workdir={tmp_path}"]) == 2
-    assert "--workdir is for what is about several runs" in capsys.readouterr().err
+def test_one_run_has_no_folder_of_several(runs, tmp_path, refused):
+    assert "--workdir is for what is about several runs" in refused(
+        "landscape", runs[0], f"--workdir={tmp_path}"
+    )
 
 
 def test_two_ranks_measure_the_same(runs, measured, tmp_path):

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.launch.processes import (
     ONEDNN,
@@ -52,13 +51,10 @@ def test_what_is_right_is_taken():
     assert seconds_setting("HOROVOD_START_TIMEOUT", right) == 45.0
 
 
-def test_a_command_refuses_it_before_anything_is_made(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_command_refuses_it_before_anything_is_made(monkeypatch, refused):
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "fast")
-    assert main(["train", "--workdir=run", "--data_dir=data"]) == 2
-    said = capsys.readouterr().err
-    assert said == "tfmat: HOROVOD_CYCLE_TIME is 'fast'; give a number, 0 or more, or unset it\n"
-    assert list(tmp_path.iterdir()) == []
+    said = refused("train", "--workdir=run", "--data_dir=data")
+    assert said == "HOROVOD_CYCLE_TIME is 'fast'; give a number, 0 or more, or unset it"
 
 
 def test_what_a_user_says_to_open_mpi_stays():

@@ -121,11 +121,6 @@ def test_sums_and_maxima_are_those_of_numpy():
     np.testing.assert_array_equal(_running_maximum(tensor), np.maximum.accumulate(values, axis=1))
 
 
-def test_a_rest_keeps_the_direction():
-    direction = keras.ops.convert_to_tensor(np.array([[0.0, 1, 0, 0, 0, -1, 0, 1]]))
-    np.testing.assert_array_equal(_held(direction)[0], [0, 1, 1, 1, 1, -1, -1, 1])
-
-
 def test_padding_says_nothing():
     record = _record("voce_chaboche_1", [200e3, 300.0, 50.0, 5.0, 20e3, 100.0], _cycles(300))
     padding = np.zeros((1, 100, 3))

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from tfmat.cli.main import main
 from tfmat.config import default_config
 from tfmat.launch.slurm import Site, SlurmJob, job_script
 from tfmat.scaling.measure import Launch, Study, job_of, slurm_machine
@@ -67,15 +66,14 @@ def test_a_node_of_unknown_size_is_told_before_anything_is_made(refused, tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"site.toml", "study.py"}
 
 
-def test_a_dry_run_prints_the_first_job_and_simulates_nothing(tmp_path, capsys):
+def test_a_dry_run_prints_the_first_job_and_simulates_nothing(tmp_path, done):
     config = write_config(tmp_path, 'Matrix(runs=[Runs("single", batch_a_worker=75)])')
     (tmp_path / "site.toml").write_text("cores_per_node = 2\n")
     command = [
         "scale", f"--config={config}", "--launcher=slurm", "--dry_run", f"--site={tmp_path}/site.toml",
         f"--data_dir={tmp_path}/data", f"--workdir={tmp_path}/study",
     ]  # fmt: skip
-    assert main(command) == 0
-    assert capsys.readouterr().out.startswith("#!/")
+    assert done(*command).startswith("#!/")
     assert not (tmp_path / "data").exists()
 
 

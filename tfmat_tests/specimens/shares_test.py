@@ -141,17 +141,12 @@ def test_a_program_ends_with_a_killed_campaign(bar, command):
         (["--launcher=slurm", "--num_workers=21"], "--num_workers=21 are more than 20 runs"),
     ],
 )
-def test_flags_that_do_not_fit_are_refused(bar, capsys, flags, says):
-    data = bar.parent / "data"
-    assert (
-        main(["generate", f"--simulator={bar}", f"--data_dir={data}", "--num_runs=20", *flags]) == 2
-    )
-    error = capsys.readouterr().err
-    assert error.startswith(f"tfmat: {says}") and error.count("\n") == 1
-    assert not data.exists()
+def test_flags_that_do_not_fit_are_refused(bar, refused, flags, says):
+    command = "generate", f"--simulator={bar}", "--data_dir=data", "--num_runs=20"
+    assert refused(*command, *flags).startswith(says)
 
 
-def test_the_script_of_an_array(bar, capsys):
+def test_the_script_of_an_array(bar, done, refused):
     command = ["generate", f"--simulator={bar}", f"--data_dir={bar.parent}", "--launcher=slurm"]
     for flags, array, processors in (
         (["--num_runs=250"], "0-2", 1),
@@ -159,15 +154,13 @@ def test_the_script_of_an_array(bar, capsys):
         (["--num_runs=40", "--num_workers=4", "--cpus_per_rank=3"], "0-3", 3),
         (["--num_runs=40", "--num_workers=4", "--num_threads=2"], "0-3", 2),
     ):
-        assert main([*command, "--dry_run", *flags]) == 0
-        out = capsys.readouterr().out
+        out = done(*command, "--dry_run", *flags)
         assert f"#SBATCH --array={array}\n" in out
         assert f"#SBATCH --cpus-per-task={processors}\n" in out
         assert f'--worker="$SLURM_ARRAY_TASK_ID" --num_threads={processors} &' in out
         assert out.count("--num_threads") == out.count("--num_workers") == 1
     assert not (bar.parent / "bar.runs").exists()
-    assert main([command[0], "--law=voce", "--launcher=slurm"]) == 2
-    assert "--launcher is of --simulator" in capsys.readouterr().err
+    assert "--launcher is of --simulator" in refused(command[0], "--law=voce", "--launcher=slurm")
 
 
 def test_how_many_runs_and_how_long_is_said_before_they_begin(bar, capsys):
