@@ -811,6 +811,8 @@ def _not_understood(header: str) -> str:
     if other:
         return other[1]
     for word in re.split(r"[\s_,;:()\[\]{}<>（）［］]+", header):
+        if word != _apart(word) and not _not_understood(_apart(word)):
+            continue
         parts = [part for part in re.split(r"[\W_]+", plain(word)) if part]
         strange = word.strip("-.#/|@&+'") if not parts else set("^*%×=+<>") & set(word)
         strange = strange or _OVER_A_SIZE.search(word)
@@ -1334,10 +1336,15 @@ def _accented(header: str) -> str:
     return unicodedata.normalize("NFC", header).casefold()
 
 
+def _apart(name: str) -> str:
+    """`True Strain` of `TrueStrain`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", name)
+
+
 def _words(header: str) -> set[str]:
     """The words of a header, plain, with its remarks and without its unit; `strain1` is also `strain`."""
     name = re.sub(r"[\[({<（［][^\])}>）］]*[\])}>）］]", " ", split_header(header)[0]) or header
-    words = set(re.split(r"[\W_]+", plain(f"{name} {_remarks(header)}"))) - {""}
+    words = set(re.split(r"[\W_]+", plain(f"{name} {_apart(name)} {_remarks(header)}"))) - {""}
     if re.search(r"(?<!\w)tensión(?!\w)", _accented(header)):
         words.add("esfuerzo")
     if re.search(r"(extension|draw)[ _]ratio", _accented(header)):

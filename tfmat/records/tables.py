@@ -380,8 +380,17 @@ def split_header(
     return header, None
 
 
+# _JOINED: a unit behind a name without a space, `力kN` or `StressMPa`.
+_JOINED = re.compile(
+    r"(.*[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af])([a-zA-Zµμ]\S*)|(.*[a-z]{3})([MGk]?Pa|k?N|Percent)"
+)
+
+
 def _halves(word: str, is_unit: Callable[[str], object]) -> list[str]:
-    """`σ/MPa`, `Strain-%`, `Strain%` and `%strain` as name and unit; any other word alone."""
+    """`σ/MPa`, `Strain-%`, `Strain%`, `%strain` and `力kN` as name and unit; any other word alone."""
+    joined = _JOINED.fullmatch(word)
+    if joined and is_unit(joined[2] or joined[4]):
+        return [joined[1] or joined[3], joined[2] or joined[4]]
     for sign in "%‰":
         if len(word) > 1 and word.endswith(sign):
             return [word[:-1], sign]

@@ -1216,6 +1216,7 @@ def test_shear_is_understood_in_the_languages_of_strain_and_stress(tmp_path, hea
         "Todellinen venymä;Todellinen jännitys (MPa)",
         "Deformación logarítmica;Esfuerzo verdadero (MPa)",
         "Skutočné pretvorenie;Skutočné napätie (MPa)",
+        "TrueStrain;TrueStressMPa",
     ],
 )
 def test_true_measures_are_understood(tmp_path, header):
@@ -1512,6 +1513,8 @@ def test_plain_columns_beside_true_ones_are_engineering(tmp_path, header, wanted
         ("Axial gauge (µm/m);Transverse gauge (µm/m);F (N)", ("Axial gauge", "F")),
         ("変位(mm);ひずみゲージ(µε);荷重(N)", ("ひずみゲージ", "荷重")),
         ("∆L [mm];F [N]", ("∆L", "F")),
+        ("伸长mm;负荷kN", ("伸长", "负荷")),
+        ("StrainPercent;AxialStressMPa", ("Strain", "AxialStress")),
         ("Деформація, %;Напруження, МПа", ("Деформація", "Напруження")),
     ],
 )
