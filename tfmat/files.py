@@ -11,7 +11,6 @@ import math
 import os
 import pathlib
 import re
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import IO, Any, TypedDict
@@ -60,28 +59,22 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO[Any]]
     what the operating system refuses (full disk, read-only folder).
     """
     path = pathlib.Path(path)
-    temporary = None
+    # Its name is known before it is there: a signal can come as soon as it is.
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
-        descriptor, temporary = tempfile.mkstemp(
-            prefix=f".{path.name}.", suffix=".tmp", dir=path.parent
-        )
-        with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
+        with open(
+            temporary, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8"
+        ) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files that only their owner can read; data sets and runs are shared like any other file.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
-        temporary = None
         sync_folder(path.parent)
     except OSError as error:
         raise write_error(path, error) from error
     finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):  # it is gone where it was renamed
+            temporary.unlink()
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

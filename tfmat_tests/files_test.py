@@ -1,5 +1,6 @@
 """Files are whole or absent, whatever happens while they are written."""
 
+import builtins
 import csv
 import errno
 import json
@@ -9,11 +10,14 @@ import pathlib
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from tfmat import files
 from tfmat.errors import InputError
 from tfmat.files import (
     as_json,
@@ -59,6 +63,22 @@ def test_a_failure_leaves_what_was_there(tmp_path: pathlib.Path) -> None:
         with pytest.raises(error):
             _fail_while_writing(path, error)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_signal_while_the_file_is_made_leaves_none(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow disk it comes during the call, and Python hears it when that has returned: the file is there."""
+    for owner, original in ((files, builtins.open), (os, os.open)):
+
+        def slow(*arguments: Any, original: Callable[..., Any] = original, **options: Any) -> None:
+            original(*arguments, **options)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(owner, "open", slow, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(tmp_path / "a", 1)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
