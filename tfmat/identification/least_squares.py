@@ -617,21 +617,22 @@ def fit(
     quantile = student_quantile(np.maximum(freedom, 1))
     half = quantile[:, None] * label_std
     rise = ((quantile * sigma)[:, None] * widening) ** 2
+    added = shared = np.zeros_like(covariance)
+    if compliance or strain_shift or zero or any(loads):
+        added, shared = _by_errors(residuals, found, sigma, compliance, strain_shift, zero, loads)
+    shared_std = np.sqrt(np.einsum("cii->ci", shared))
+    off = _NORMAL * np.sqrt(np.einsum("cii->ci", added))
     interval_labels: Array
     if roughly:
         interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * half[:, :, None], 0.0, 1.0)
+    elif thinned is None:
+        interval_labels = profile_limits(residuals, found, half, rise, elsewhere)
     else:
-        profiled = (residuals, found) if thinned is None else _noiseless(thinned, found)
-        interval_labels = profile_limits(*profiled, half, rise, elsewhere)
-        if thinned is not None:
-            _open_what_levels_off(interval_labels, residuals, found, rise)
-    shared_std = np.zeros_like(label_std)
-    if compliance or strain_shift or zero or any(loads):
-        added, shared = _by_errors(residuals, found, sigma, compliance, strain_shift, zero, loads)
-        shared_std = np.sqrt(np.einsum("cii->ci", shared))
+        interval_labels = profile_limits(*_noiseless(thinned, found), half, rise, off=off)
+        _open_what_levels_off(interval_labels, residuals, found, rise)
+    if off.any():
         covariance += added
         label_std = np.sqrt(np.einsum("cii->ci", covariance))
-        off = _NORMAL * np.sqrt(np.einsum("cii->ci", added))
         # Errors of the points and of the whole strain are independent of each other.
         distance = np.hypot(np.abs(interval_labels - labels[:, :, None]), off[:, :, None])
         interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * distance, 0.0, 1.0)
@@ -1020,7 +1021,12 @@ def _rmse(residuals: Residuals, found: Minimum, counted: Flags) -> Array:
 
 
 def profile_limits(
-    residuals: Residuals, found: Minimum, half: Array, rise: Array, elsewhere: Array | None = None
+    residuals: Residuals,
+    found: Minimum,
+    half: Array,
+    rise: Array,
+    elsewhere: Array | None = None,
+    off: Array | None = None,
 ) -> Array:
     """Ends of the intervals that the profile of the sum of squares gives; 0 and 1 where the curve leaves them open.
 
@@ -1034,6 +1040,8 @@ def profile_limits(
       half: half-width of the intervals that the slope at the fit gives, [curves, p].
       rise: the sum of squares may rise by this much, [curves, p].
       elsewhere: as of `fit`.
+      off: half-width that other errors alone give, [curves, p], to be added in quadrature to what is returned. Profiles
+        are followed as far as they then count. None is none.
 
     Returns:
       Ends on the scale of the labels, [curves, p, 2].
@@ -1043,7 +1051,7 @@ def profile_limits(
     distance = np.fmin(half[:, :, None], room)
     with np.errstate(invalid="ignore", divide="ignore"):
         linear = (distance / half[:, :, None]) ** 2
-        sides = _Sides.of(residuals, found, rise)
+        sides = _Sides.of(residuals, found, rise, off)
         height = sides.height(sides.moved(distance.reshape(-1))).reshape(room.shape)
         bent = ~(np.abs(height - linear) <= _LINEAR * linear).all(axis=(1, 2))
     # Too few points tell no noise, and so no rise.
@@ -1058,7 +1066,7 @@ def profile_limits(
         rows = np.flatnonzero(np.repeat(bent, room[0].size))
         ends = sides.rows(rows).ends(distance.reshape(-1)[rows], pool, elsewhere)
         distance[bent] = ends.reshape(-1, *room.shape[1:])
-        is_open[bent] = (distance >= room * (1.0 - _NEAR))[bent]
+        is_open[bent] = (distance >= sides.room.reshape(room.shape) * (1.0 - _NEAR))[bent]
     limits = best[:, :, None] + distance * [-1.0, 1.0]
     return np.asarray(np.clip(np.where(is_open, [0.0, 1.0], limits), 0.0, 1.0))
 
@@ -1093,6 +1101,7 @@ class _Sides:
       best: its labels, [rows, p]; column: the label that is held, [rows]; side: -1 or 1, [rows].
       slope: the labels' change with the held one to first order, [rows, p].
       rise: of the sum of squares at the end of the interval, [rows].
+      off: as of `profile_limits`, [rows].
     """
 
     residuals: Residuals
@@ -1103,9 +1112,12 @@ class _Sides:
     side: Array
     slope: Array
     rise: Array
+    off: Array
 
     @classmethod
-    def of(cls, residuals: Residuals, found: Minimum, rise: Array) -> "_Sides":
+    def of(
+        cls, residuals: Residuals, found: Minimum, rise: Array, off: Array | None = None
+    ) -> "_Sides":
         """Both sides of all labels of all curves, the column changing faster than the curve and the side fastest."""
         curves, parameters = found.labels.shape
         curve = np.repeat(np.arange(curves), 2 * parameters)
@@ -1124,12 +1136,20 @@ class _Sides:
             np.tile([-1.0, 1.0], curves * parameters),
             slope,
             np.repeat(rise.reshape(-1), 2),
+            np.zeros(len(curve)) if off is None else np.repeat(off.reshape(-1), 2),
         )
 
     def rows(self, rows: NDArray[np.intp]) -> "_Sides":
         """Some of them."""
         arrays = {name: value[rows] for name, value in vars(self).items() if name != "residuals"}
         return _Sides(self.residuals.rows(rows), **arrays)
+
+    @property
+    def room(self) -> Array:
+        """How far a profile counts, [rows]: in quadrature with `off` this reaches the end of the range."""
+        at = np.take_along_axis(self.best, self.column[:, None], 1)[:, 0]
+        room = np.where(self.side > 0.0, 1.0 - at, at)
+        return np.sqrt(np.maximum(np.square(room) - np.square(self.off), 0.0))
 
     def held(self, labels: Array) -> Array:
         """How far the held label of each row of labels [rows, p] lies on its side of the best, [rows]."""
@@ -1167,9 +1187,8 @@ class _Sides:
         parameter has no influence at the best fit, such as the exponent of a term that went to zero, searches from
         elsewhere find what the other parameters can be.
         """
-        at = np.take_along_axis(self.best, self.column[:, None], 1)[:, 0]
-        room = np.where(self.side > 0.0, 1.0 - at, at)
-        inside, reached, rows = self.best, np.zeros(len(first)), np.arange(len(first))
+        room, inside = self.room, self.best
+        reached, rows = np.zeros(len(first)), np.arange(len(first))
         for _ in range(_ROUNDS if elsewhere is not None else 1):
             part = self.rows(rows)
             found = part._ends(room[rows], inside[rows], first[rows], pool)
@@ -1230,6 +1249,7 @@ class _Sides:
         if below.any():
             root_below = np.sqrt(np.maximum(self.height(inside), 0.0))
         first = np.where(np.isfinite(first) & (first > below), first, 0.5 * (below + room))
+        first = np.minimum(first, room)
         some, tried = np.flatnonzero(below < room), first[below < room, None]
         for number in range(_TRIES):
             if not len(some):

@@ -18,6 +18,8 @@ from tfmat.materials.numerics import in_steps, rows_in_block
 
 # Newton's steps converge quadratically: after one of this relative size the error is below rounding.
 _LAST_STEP = 1e-7
+# _ROUNDING: of a logarithm. Where the viscous term is all there is, the answer lies at the end of what is searched.
+_ROUNDING = 1e-12
 # The fraction of a step that each of two stages is implicit over: 1 - 1/√2 makes them of second order and L-stable.
 _STAGE = 1.0 - 0.5**0.5
 # _HELD, _SLOW: a hold may move, by noise or drift, by no more than this share of itself, and of the overstress at which
@@ -164,7 +166,7 @@ class Specimens:
             high = np.where(total >= over, tried, high)
             low = np.where(total <= over, tried, low)
             moved = tried - np.log(total / over) * total / slope
-            inside = (moved >= low) & (moved <= high)
+            inside = (moved >= low) & (moved <= high + _ROUNDING)
             moved = np.where(inside, moved, 0.5 * (low + high))
             change = np.abs(moved - tried)
             tried = moved
@@ -715,7 +717,7 @@ def _euler_alone(
         if total <= over:
             low = tried
         moved = tried - log(total / over) * total / slope
-        if not low <= moved <= high:
+        if not low <= moved <= high + _ROUNDING:
             moved = 0.5 * (low + high)
         change, tried = abs(moved - tried), moved
         if change <= _LAST_STEP:

@@ -633,14 +633,19 @@ def start_of_noisy_cap(strain: Array, load: Array) -> int | None:
         x, y = e[first - rows : end], s[first - rows : end]
         if not np.ptp(x) > 0.0:
             continue
+        # Only rows before a corner have a part in its line.
+        corners, centred = range(first - rows // 2, first + rows // 2), y - y.mean()
+        inside = x < e[corners.start : corners.stop].max()
         fits = {}
-        for corner in range(first - rows // 2, first + rows // 2):
-            bent = np.minimum(x - e[corner], 0.0)
-            bent -= bent.mean()
-            slope = float(bent @ y) / max(float(bent @ bent), 1e-300)
-            fits[corner] = slope, (y - y.mean() - slope * bent) / noise
-        corner = min(fits, key=lambda row: float(fits[row][1] @ fits[row][1]))
-        slope, off = fits[corner]
+        for corner in corners:
+            bent = np.minimum(x[inside] - e[corner], 0.0)
+            along = float(bent @ centred[inside])
+            slope = along / max(float(bent @ bent - bent.sum() ** 2 / len(x)), 1e-300)
+            fits[corner] = slope * along, slope
+        corner = max(fits, key=lambda row: fits[row])
+        slope = fits[corner][1]
+        bent = np.minimum(x - e[corner], 0.0)
+        off = (centred - slope * (bent - bent.mean())) / noise
         unit = (x - x.mean()) / np.ptp(x)
         smooth = (y - np.polyval(np.polyfit(unit, y, 4), unit)) / noise
         is_sharp = smooth @ smooth - off @ off > _SHARP

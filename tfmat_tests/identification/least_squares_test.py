@@ -334,6 +334,34 @@ def test_known_relative_noise_gives_better_answers_and_sigma_one():
     assert fit_with_noise(law, strain, stress, valid, 1.0, 0.0).sigma == pytest.approx(even.sigma)
 
 
+def test_profiles_are_followed_as_far_as_they_count_beside_other_errors():
+    """In quadrature with the other errors the ends are those of whole profiles; one creep test bends their valley."""
+    law = find_law("norton")
+    time = np.concatenate([np.linspace(0.0, 400.0, 40), 400.0 + np.geomspace(1.0, 6e4, 60)])
+    history = History(stress=132.0 * np.minimum(time / 400.0, 1.0)[None], time=time[None])
+    truth = law.to_labels(np.array([[9e4, 2000.0, 4.9]]))
+    clean = law.label_stress(TestSet((history,)), truth)
+    strain = clean + np.random.default_rng(0).normal(0.0, 1e-5, clean.shape)
+    residuals = Residuals(law, TestSet((history,)), strain, np.full(clean.shape, 1e5))
+    found = minimise(residuals, truth)
+    half = 2.0 * np.sqrt(np.diag(np.linalg.inv(found.normal[0])))[None]
+    rise, best = np.full((1, 3), 4.0), found.labels[:, :, None]
+
+    def widened(ends, off):
+        distance = np.hypot(np.abs(ends - best), off[:, :, None])
+        return np.clip(best + [-1.0, 1.0] * distance, 0.0, 1.0)
+
+    whole = profile_limits(residuals, found, half, rise)
+    assert ((whole > 0.0) & (whole < 1.0)).all()
+    for off in ([[0.0, 0.01, 0.01]], [[0.1, 0.3, 0.6]], [[0.6, 0.6, 0.4]]):
+        off = np.array(off)
+        ends = profile_limits(residuals, found, half, rise, off=off)
+        np.testing.assert_allclose(widened(ends, off), widened(whole, off), atol=1e-3)
+        outermost = np.broadcast_to([0.0, 1.0], ends.shape)
+        beyond = np.abs(outermost - best) < off[:, :, None]
+        assert (ends[beyond] == outermost[beyond]).all()
+
+
 def test_a_profile_that_comes_near_its_limit_and_never_reaches_it_is_open():
     """With the largest b all hardening is over before the first point: the best fit there is the mean."""
     law = find_law("voce", ranges={"b": (1.0, 1000.0)}, fixed={"E": 2e5})

@@ -7,6 +7,7 @@ import scipy.optimize
 
 from tfmat.errors import InputError
 from tfmat.materials import History, find_law
+from tfmat.materials.viscous import Specimens
 
 # --------------------------------------------------------------------------------------------------
 # Viscoplastic laws against closed forms and against SciPy's integration of the published equations.
@@ -147,6 +148,18 @@ def test_norton_creeps_at_the_rate_of_its_formula():
     np.testing.assert_allclose(
         strain, held / modulus + (held / drag) ** exponent * time, rtol=1e-12
     )
+
+
+def test_a_search_ends_at_once_where_flow_alone_takes_the_stress():
+    """Its answer is the end of what is searched; rounding beyond that once led to halving."""
+    columns = np.array([[150e3], [0.0], [0.0], [0.0], [2000.0], [5.0]])
+    specimens = Specimens(columns, False, None)
+    specimens.most_steps = 4
+    for rising in np.full(40, 3.7):
+        before = specimens.state[1].copy()
+        specimens.move(np.array([rising]), np.array([10.0]))
+        assert specimens.last_change[0] < 1e-9
+        assert (specimens.state[1] > before).all()
 
 
 def test_tension_at_a_rate_ends_at_the_flow_stress():
