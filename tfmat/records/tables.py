@@ -684,12 +684,13 @@ def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list
         raise InputError(f"it is not a readable Excel workbook ({reason})") from error
 
 
-# _FILTER: a filter of rows in a sheet; _HIDDEN: a row that it hides; _NO_VALUE: the end of a formula without its value.
-_FILTER, _HIDDEN = (
-    re.compile(rb"<filterColumn\b"),
-    re.compile(rb"<row\b[^>]*\bhidden=\"(?:1|true)\""),
+# _FILTER: a filter of rows in a sheet; _HIDDEN: a row that it hides.
+_FILTER = re.compile(rb"<filterColumn\b")
+_HIDDEN = re.compile(rb"<row\b[^<>]*\bhidden=\"(?:1|true)\"")
+# _NO_VALUE: a formula without its value; an empty text is one.
+_NO_VALUE = re.compile(
+    rb"<c\b(?![^<>]*\bt=\"str\")[^<>]*>\s*<f\b[^<>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>)?\s*</c>"
 )
-_NO_VALUE = re.compile(rb"</f>\s*(?:<v\s*/>|<v></v>)?\s*</c>")
 
 
 def _check_sheet(name: str, content: bytes) -> None:
@@ -985,7 +986,7 @@ def find_tables(
 
 
 # _CLOCK_OR_DATE: digits and what stands between them in a time of the day or a date.
-_CLOCK_OR_DATE = re.compile(r"\d[\d:./ T-]*:[\d:./ -]*")
+_CLOCK_OR_DATE = re.compile(r"\d[\d:./ T-]{0,24}:[\d:./ -]{0,12}")
 
 
 def _without_units(rows: list[Row]) -> list[Row]:

@@ -455,3 +455,19 @@ def test_a_filter_and_formulas_without_values_are_refused(tmp_path):
     path = write_workbook(tmp_path / "b.xlsx", {"S": [("Strain", "Stress (MPa)"), *formulas]})
     with pytest.raises(InputError, match="holds formulas without their values; open it in"):
         read_curves(path)
+
+
+def test_formulas_that_show_nothing_are_blank_cells(tmp_path):
+    """Excel writes an empty text as the value of `=IF(A2="","",A2)`."""
+    points = zip(STRAIN.tolist(), STRESS.tolist(), strict=True)
+    rows = [(e, s, f'=IF(A{i}="","","")') for i, (e, s) in enumerate(points, start=2)]
+    path = write_workbook(tmp_path / "a.xlsx", {"S": [("Strain", "Stress (MPa)", "Note"), *rows]})
+    with zipfile.ZipFile(path) as before:
+        parts = {name: before.read(name) for name in before.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    parts[sheet] = parts[sheet].replace(b'"><f>', b'" t="str"><f>')
+    with zipfile.ZipFile(path, "w") as after:
+        for name, content in parts.items():
+            after.writestr(name, content)
+    (curve,) = read_curves(path)
+    np.testing.assert_allclose(curve.strain, STRAIN)
