@@ -177,12 +177,50 @@ TIME_UNITS: dict[str, float] = {
 }
 _SPELLINGS = {
     **dict.fromkeys(
-        ("sec", "secs", "second", "seconds", "sekunden", "secondes", "с", "сек", "秒", "초"), "s"
+        (
+            *("sec", "secs", "second", "seconds", "sekunden", "secondes", "с", "сек", "秒", "초"),
+            *("sn", "saniye", "segundos", "secondi"),
+        ),
+        "s",
     ),
     **dict.fromkeys(("msec", "milliseconds"), "ms"),
     **dict.fromkeys(("µs", "μs", "usec", "microseconds"), "us"),
-    **dict.fromkeys(("mins", "minute", "minutes", "minuten", "мин"), "min"),
-    **dict.fromkeys(("hr", "hrs", "hour", "hours", "std", "stunden", "heures"), "h"),
+    **dict.fromkeys(
+        (
+            "mins",
+            "minute",
+            "minutes",
+            "minuten",
+            "мин",
+            "хв",
+            "分",
+            "分钟",
+            "분",
+            "minutos",
+            "minuti",
+            "dk",
+        ),
+        "min",
+    ),
+    **dict.fromkeys(
+        (
+            *(
+                "hr",
+                "hrs",
+                "hour",
+                "hours",
+                "std",
+                "std.",
+                "stunden",
+                "heures",
+                "heure",
+                "horas",
+                "ore",
+            ),
+            *("ч", "час", "uur", "saat", "godz", "hod", "小时", "시간"),
+        ),
+        "h",
+    ),
     **dict.fromkeys(("day", "days", "tage", "jours"), "d"),
 }
 # _TIMES: words that name a column of the time.
@@ -343,12 +381,15 @@ def _days(dates: list[str], name: str) -> list[int] | None:
 def split_time_header(header: str) -> tuple[str, str | None]:
     """Splits the header of a time column into name and unit, which is None where it says none.
 
-    The last bracket is taken for its unit, so that an unknown one is refused by its name.
+    The last bracket, or the word behind a comma, is taken for its unit, so that an unknown one is refused by its name.
     """
     name, unit = split_header(header, lambda text: text.lower() in {*TIME_UNITS, *_SPELLINGS})
     in_brackets = re.search(r"[\[({<]([^\[\](){}<>]+)[\])}>]\s*$", name)
     if unit is None and in_brackets:
         return name[: in_brackets.start()].strip(), in_brackets[1]
+    behind = re.search(r"[,/] *([^\s,/]{1,12})$", name)
+    if unit is None and behind and plain(behind[1]) not in _TIMES | _CLOCKS | _DATES:
+        return name[: behind.start()].strip(), behind[1]
     return name, unit
 
 
@@ -2610,6 +2651,11 @@ def _time(
     if bases and said is not None:
         # `log10(t/s)`, `ln(time)`
         said = said.rpartition("/")[2] if "/" in said or said.lower() not in _TIMES else None
+    times = None if bases or options.time_unit else _FACTOR.search(name)
+    if times:
+        raise InputError(
+            f"column '{header}': '{times[0].strip()}' may be a factor of its numbers; say their unit with --time_unit"
+        )
     unit, factor = find_time_unit(said or "s")
     column = Column(index, name, axis_unit("-", "strain"), "")
     source = "" if said else " (assumed)"

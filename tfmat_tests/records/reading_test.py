@@ -1377,10 +1377,32 @@ def test_specimens_of_one_file_are_conditions_of_their_curves(tmp_path):
         ("Running Time", "Running Time", None),
         ("Time (sec)", "Time", "sec"),
         ("Time (fortnights)", "Time", "fortnights"),
+        ("Время, ч", "Время", "ч"),
+        ("Time, fortnights", "Time", "fortnights"),
+        ("Date/Time", "Date/Time", None),
     ],
 )
 def test_a_time_is_name_and_unit(header, name, unit):
     assert split_time_header(header) == (name, unit)
+
+
+def test_times_in_words_of_other_languages_and_a_factor_of_a_time(tmp_path):
+    rows = [f"{i},{row}" for i, row in enumerate(table("x,y").splitlines()[1:])]
+
+    def seconds(name):
+        path = write(tmp_path, "\n".join([f"{name},strain,stress", *rows]))
+        return read_curves(path, of_test=True, needs_time=True)[0].time[1]
+
+    for unit, factor in {
+        "ч": 3600.0,
+        "saat": 3600.0,
+        "分": 60.0,
+        "minutos": 60.0,
+        "sn": 1.0,
+    }.items():
+        assert seconds(f"time ({unit})") == factor
+    with pytest.raises(InputError, match="'x10' may be a factor of its numbers"):
+        seconds("time x10 (s)")
 
 
 def test_two_columns_of_time_matter_only_where_the_time_does(tmp_path):
