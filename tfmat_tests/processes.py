@@ -47,6 +47,14 @@ int sched_yield(void) {
 """
 
 
+def wait_for(condition: Callable[[], object], explain: Callable[[], object] = str) -> None:
+    """Returns as soon as `condition()` is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never came; {explain()}"
+        time.sleep(0.05)
+
+
 @dataclasses.dataclass(frozen=True)
 class Ended:
     """How a program ended: exit status (minus the signal's number where one killed it), and what it said."""

@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tfmat.launch.slurm import SlurmJob, job_script, job_states, submit
+from tfmat_tests.processes import wait_for
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPT = PROJECT / "tools" / "slurm"
@@ -123,11 +124,3 @@ def trial_slurm() -> Iterator[Cluster]:
     """Two nodes of four processors and two GPUs that are not there."""
     with cluster("--nodes=2", "--cpus=4", "--gpus=2") as running:
         yield running
-
-
-def wait_for(condition: Callable[[], object], explain: Callable[[], str] = lambda: "") -> None:
-    """Returns as soon as `condition()` is true."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"never came; {explain()}"
-        time.sleep(0.1)

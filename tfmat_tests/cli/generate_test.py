@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.data.dataset import PackedDataset, dataset_folder
 from tfmat.records.simulation import CurveSettings
+from tfmat_tests.processes import wait_for
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -205,9 +205,7 @@ def test_interrupted_it_goes_on_later(tmp_path, done):
         # On a busy machine this process must still be quick enough to come before its end.
         preexec_fn=lambda: os.nice(15),
     )
-    deadline = time.monotonic() + 300
-    while not list(tmp_path.glob("*/shard-00000-*.labels")) and time.monotonic() < deadline:
-        time.sleep(0.001)
+    wait_for(lambda: list(tmp_path.glob("*/shard-00000-*.labels")))
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=300)
     (folder,) = tmp_path.iterdir()

@@ -37,6 +37,7 @@ from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.records.simulation import CurveSettings, Simulator
 from tfmat_tests.data.small_dataset import SETTINGS, generate, shard_bytes
+from tfmat_tests.processes import wait_for
 
 # --------------------------------------------------------------------------------------------------
 # Packed data sets: the right rows, the same in every set, in a folder that stands for all settings.
@@ -332,12 +333,7 @@ def _child(data_dir: pathlib.Path, seconds_a_piece: float = 0.0) -> subprocess.P
 def test_killed_and_started_again_is_byte_identical(tmp_path: pathlib.Path) -> None:
     child = _child(tmp_path / "killed", seconds_a_piece=0.3)
     # Kill it as soon as two shards are finished: another is half written then.
-    deadline = time.monotonic() + 300
-    while (
-        len(list((tmp_path / "killed").glob("*/shard-*.labels"))) < 2
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.001)
+    wait_for(lambda: len(list((tmp_path / "killed").glob("*/shard-*.labels"))) >= 2)
     child.send_signal(signal.SIGKILL)
     assert child.communicate()[0] == "" and child.returncode == -signal.SIGKILL
     (folder,) = (tmp_path / "killed").iterdir()

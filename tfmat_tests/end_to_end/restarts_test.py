@@ -14,7 +14,7 @@ import pytest
 
 from tfmat_tests.end_to_end.runs import assert_same_weights, metrics, status
 from tfmat_tests.mpi import is_running, need_mpirun
-from tfmat_tests.processes import FORK, forked_python, rank_environment
+from tfmat_tests.processes import FORK, forked_python, rank_environment, wait_for
 
 PATIENCE = 180.0  # seconds; two cores may be shared
 STEPS = 120
@@ -264,10 +264,7 @@ def test_killed_the_supervisor_leaves_nothing(folder: pathlib.Path) -> None:
     run.process.kill()
     run.process.wait()
     run.let_go()
-    deadline = time.monotonic() + PATIENCE
-    while run.processes():
-        assert time.monotonic() < deadline, run.processes().keys()
-        time.sleep(0.05)
+    wait_for(lambda: not run.processes(), lambda: run.processes().keys())
     assert status(run.run)["state"] == "interrupted"
 
 

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from tfmat_tests.end_to_end.runs import SMALL_RUN, assert_same_weights, status
-from tfmat_tests.processes import forked_python
-from tfmat_tests.slurm import trial_slurm, wait_for
+from tfmat_tests.processes import forked_python, wait_for
+from tfmat_tests.slurm import trial_slurm
 
 __all__ = ["trial_slurm"]
 

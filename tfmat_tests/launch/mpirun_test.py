@@ -6,7 +6,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -22,6 +21,7 @@ from tfmat.launch.mpirun import (
     parse_hosts,
 )
 from tfmat_tests.mpi import is_running, need_mpirun
+from tfmat_tests.processes import wait_for
 
 
 def test_hosts_are_read_as_mpirun_reads_them():
@@ -121,12 +121,6 @@ def test_ranks_save_where_their_supervisor_was_killed(tmp_path):
     script, number = tmp_path / "rank.sh", tmp_path / "mpirun"
     script.write_text(_RANK.format(folder=tmp_path))
     supervisor = subprocess.Popen([sys.executable, "-c", _SUPERVISOR, script, number])
-
-    def wait_for(condition):
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
 
     try:
         wait_for(lambda: number.exists() and len([*tmp_path.glob("ready-*")]) == 2)

@@ -9,7 +9,8 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.launch.slurm import Site, SlurmJob, job_states, submit, with_size_of_nodes
 from tfmat_tests.mpi import need_mpirun
-from tfmat_tests.slurm import PROJECT, wait_for
+from tfmat_tests.processes import wait_for
+from tfmat_tests.slurm import PROJECT
 
 RANK = (sys.executable, str(PROJECT / "tfmat_tests" / "launch" / "slurm_rank.py"))
 

@@ -3,7 +3,6 @@
 import contextlib
 import pathlib
 import signal
-import time
 
 import psutil
 import pytest
@@ -12,7 +11,7 @@ from tfmat.scaling.model import Analysis
 from tfmat.scaling.report import judge
 from tfmat.scaling.study import FILE, Assumptions, Measurements, is_study, read_measurements
 from tfmat_tests import mpi
-from tfmat_tests.processes import ForkServer, Program
+from tfmat_tests.processes import ForkServer, Program, wait_for
 from tfmat_tests.scaling.studies import write_config
 
 PATIENCE = 600.0  # seconds; two cores may be shared
@@ -69,10 +68,7 @@ def study(programs, tmp_path_factory):
     first.kill()
     first.wait()
     (folder / "before.jsonl").write_bytes((path / FILE).read_bytes())
-    deadline = time.monotonic() + PATIENCE
-    while workers_of(path / "launches"):  # they notice by themselves
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: not workers_of(path / "launches"))  # they notice by themselves
     second = start(programs, folder)
     # One of its own: what the first had just begun when it was killed may show only now, and end by itself.
     second.wait_for(lambda: second.pid in map(parent, workers_of(path / "launches")))

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import psutil
@@ -14,7 +13,7 @@ from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.specimens.campaign import draw, run_campaign
 from tfmat.specimens.program import Share, read_description
-from tfmat_tests.processes import forked_python
+from tfmat_tests.processes import forked_python, wait_for
 from tfmat_tests.specimens.bar import bar_folder, trouble
 
 # A share's runs, as a process; "again" on its input makes it start.
@@ -44,13 +43,6 @@ def start(folder, worker, workers):
     return process
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def sleepers(seconds):
     """The processes that wait so long."""
     found = psutil.process_iter(["cmdline", "status"])
@@ -74,8 +66,8 @@ def test_workers_side_by_side_refuse_who_would_run_the_same(bar):
     trouble(running, "while [ ! -f ../../go ]; do sleep 0.01; done")
     workers = [start(bar, worker, 2) for worker in range(2)]
     for worker in range(2):
-        wait_until(lambda place=running / f"{worker}_of_2": len([*place.glob("*-*")]) == 2)
-    wait_until(lambda: len(begun(running)) == 4)
+        wait_for(lambda place=running / f"{worker}_of_2": len([*place.glob("*-*")]) == 2)
+    wait_for(lambda: len(begun(running)) == 4)
     with pytest.raises(InputError, match="another process, here or in a job, runs bar in"):
         make(bar)
     with pytest.raises(InputError, match="a share of 2 of bar, .* give --num_workers=2"):
@@ -123,10 +115,10 @@ def test_a_program_ends_with_a_killed_campaign(bar, command):
     )
     worker.stdin.write("again\n")
     worker.stdin.flush()
-    wait_until(lambda: len(sleepers("765.4")) == 2)
+    wait_for(lambda: len(sleepers("765.4")) == 2)
     os.kill(worker.pid, signal.SIGKILL)
     worker.communicate()
-    wait_until(lambda: not sleepers("765.4"))
+    wait_for(lambda: not sleepers("765.4"))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tfmat_tests.cluster import (
     assert_refused,
     program,
 )
-from tfmat_tests.slurm import wait_for
+from tfmat_tests.processes import wait_for
 
 # The tests' network has many weights in few operations, whose graph is made quickly:
 # 7 × 3 × 2 at 200 points, 2 × 100 numbers into 800 units, two answers; each layer with a bias.

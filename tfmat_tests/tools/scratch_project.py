@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
@@ -69,10 +68,3 @@ def setup(folder: pathlib.Path, *arguments: str, **environment: str) -> subproce
 
 def builds(folder: pathlib.Path) -> int:
     return len((folder / "builds").read_text()) if (folder / "builds").exists() else 0
-
-
-def wait_for_build(folder: pathlib.Path, count: int) -> None:
-    deadline = time.monotonic() + 300
-    while builds(folder) < count:
-        assert time.monotonic() < deadline, "pip never started to build"
-        time.sleep(0.02)

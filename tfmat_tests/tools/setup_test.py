@@ -15,13 +15,13 @@ import packaging.requirements
 import packaging.utils
 import pytest
 
+from tfmat_tests.processes import wait_for
 from tfmat_tests.tools.scratch_project import (
     TOOLS,
     builds,
     make_project,
     setup,
     start,
-    wait_for_build,
 )
 
 
@@ -31,7 +31,7 @@ def first_calls(tmp_path_factory):
     folder = make_project(tmp_path_factory.mktemp("setup") / "a project")
     (folder / "hold").touch()
     first = start(folder)
-    wait_for_build(folder, 1)
+    wait_for(lambda: builds(folder))
     second = start(folder)
     assert second.stderr is not None
     said = second.stderr.readline()
@@ -145,7 +145,7 @@ def test_killed_call_leaves_nothing_that_looks_finished(project):
     (project / "hold").touch()
     before = builds(project)
     process = start(project)
-    wait_for_build(project, before + 1)
+    wait_for(lambda: builds(project) > before)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=300)
     (project / "hold").unlink()

@@ -10,7 +10,8 @@ import tempfile
 
 import pytest
 
-from tfmat_tests.slurm import PATIENCE, SCRIPT, call, need_slurm, wait_for
+from tfmat_tests.processes import wait_for
+from tfmat_tests.slurm import PATIENCE, SCRIPT, call, need_slurm
 
 
 @pytest.fixture

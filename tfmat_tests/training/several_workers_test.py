@@ -6,14 +6,13 @@ import os
 import pathlib
 import shutil
 import subprocess
-import time
 
 import numpy as np
 import pytest
 
 from tfmat.training.run_folder import RunFolder
 from tfmat_tests.mpi import PROJECT, mpirun
-from tfmat_tests.processes import forked_python
+from tfmat_tests.processes import forked_python, wait_for
 
 MODULE = "tfmat_tests.training.rank_of_run"
 # Seconds in which everything must have ended, TensorFlow's start on shared processors included.
@@ -61,10 +60,7 @@ def _processes_of(workdir):
 
 
 def _nothing_is_left(workdir):
-    deadline = time.monotonic() + 60
-    while _processes_of(workdir):
-        assert time.monotonic() < deadline, _processes_of(workdir)
-        time.sleep(0.1)
+    wait_for(lambda: not _processes_of(workdir), lambda: _processes_of(workdir))
 
 
 def test_goes_on_with_other_workers(tmp_path, run_all):

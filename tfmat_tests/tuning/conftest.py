@@ -13,7 +13,7 @@ import pytest
 
 from tfmat.files import is_dead, make_folder, write_text
 from tfmat.tuning.search import SearchState, read_state
-from tfmat_tests.processes import PATIENCE, Ended, ForkServer, Program
+from tfmat_tests.processes import PATIENCE, Ended, ForkServer, Program, wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -105,10 +105,7 @@ class Search:
             json.loads(path.read_text()) for path in self.workdir.glob("trials/*/process.json")
         ]
         assert owners
-        deadline = time.monotonic() + PATIENCE
-        while not all(map(is_dead, owners)):
-            assert time.monotonic() < deadline, owners
-            time.sleep(0.01)
+        wait_for(lambda: all(map(is_dead, owners)), lambda: owners)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from tfmat.launch.slurm import job_states
-from tfmat_tests.processes import forked_python
-from tfmat_tests.slurm import PROJECT, trial_slurm, wait_for
+from tfmat_tests.processes import forked_python, wait_for
+from tfmat_tests.slurm import PROJECT, trial_slurm
 from tfmat_tests.tuning.conftest import HERE, Search
 
 __all__ = ["trial_slurm"]
