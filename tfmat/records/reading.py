@@ -516,6 +516,9 @@ _OTHER_WORDS = word_set(
     diametrical latérale laterale radiale minor poisson perpendicular deviatoric querkraft vorkraft mittelspannung
     plastisch command cmd setpoint sollwert soll consigne consigna demand count peak valley maximum
     minimum max min sd stdev cv drop intensity bearing energy work power temperature density trans lat rychlost hızı
+    break failure fracture ultimate rupture rotura rottura ruptura bruch bruchdehnung bruchspannung gleichmaßdehnung
+    höchstkraft maximalkraft разрушения разрыве zerwaniu 断裂应变 断裂应力 破断ひずみ 破断応力 파단변형률 파단응력
+    target limit final
     """
 )
 # _PEAKS: words among them for the ends of cycles.

@@ -382,7 +382,7 @@ def split_header(
 
 # _JOINED: a unit behind a name without a space, `力kN` or `StressMPa`.
 _JOINED = re.compile(
-    r"(.*[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af])([a-zA-Zµμ]\S*)|(.*[a-z]{3})([MGk]?Pa|k?N|Percent)"
+    r"(.*[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af])([a-zA-Zµμ]\S*)|(.*[a-z]{3})([MGk]?Pa|k?N|[Pp]ercent|[Pp]ct|[Kk]si|[Pp]si)"
 )
 
 

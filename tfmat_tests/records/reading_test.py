@@ -1137,6 +1137,11 @@ def test_a_part_of_the_strain_is_not_taken_for_the_total(tmp_path, name):
         ("Max strain [%];Max stress [MPa]", "hold the ends of cycles and no points between them"),
         ("Strain SD (%);Stress SD (MPa)", "no column is named as a strain or a stress"),
         ("Bearing strain (%);Bearing stress (MPa)", "no column is named as a strain or a stress"),
+        # Results of specimens, which sorted ones would make a curve.
+        ("Strain at break (%);Stress at break (MPa)", "no column is named as a strain or a stress"),
+        ("Ultimate strain (%);Ultimate stress (MPa)", "no column is named as a strain or a stress"),
+        ("Bruchdehnung (%);Bruchspannung (MPa)", "no column is named as a strain or a stress"),
+        ("断裂应变 (%);断裂应力 (MPa)", "no column is named as a strain or a stress"),
     ],
 )
 def test_a_strain_or_stress_of_no_law_is_refused(tmp_path, header, said):
