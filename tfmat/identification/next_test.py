@@ -803,8 +803,8 @@ def _open_tests(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Cav
         caveats.append(
             Caveat(
                 f"{name} is open",
-                f"parameters that fit {'these tests' if len(done) > 1 else 'this test'} as well answer "
-                f"{programme.title}{where} with {low:.3g} to {high:.3g} MPa",
+                f"parameters that fit {'these tests' if len(done) > 1 else 'this test'} as well predict "
+                f"{low:.3g} to {high:.3g} MPa in {programme.title}{where}",
                 f"do not rely on the law in such a test; one, {name}=FILE, would tell",
             )
         )
