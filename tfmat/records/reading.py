@@ -426,8 +426,8 @@ _WORDS: dict[str, set[str]] = {
     ),
     "displacement": word_set(
         """
-        displacement displ disp extension elongation stroke crosshead position travel weg deformation deform verformung
-        traverse déplacement allongement desplazamiento alargamiento elongación extensión
+        displacement displ disp clip extension elongation stroke crosshead position travel weg deformation deform
+        verformung traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
         extensomètre extensómetro estensimetro extensômetro extenso ext extens dl δl lvdt lve
         multixtens laserxtens videoxtens course corsa curso carrera
@@ -1288,7 +1288,7 @@ def _is_named(header: str, quantity: str) -> bool:
         # The bare letters of the formulas count beside their measure only: `e_true`, `s_eng`.
         words |= {"strain"} if "e" in words else {"stress"}
     # A strain gauge measures a strain, and `Ext.(Gauge)` is an extensometer's; a gauge length is none.
-    known = {"gauge"} if words & {"strain", "ext"} and not words & _VOLTS else set()
+    known = {"gauge"} if words & {"strain", "ext", "clip"} and not words & _VOLTS else set()
     if words & _OTHER_WORDS - known or any(word.endswith(_RATES) for word in words):
         return False
     axis: Axis = "strain" if quantity in ("strain", "displacement") else "stress"
@@ -1955,7 +1955,7 @@ def column_numbers(table: Table, column: Column, mark: DecimalMark, may_end: boo
 
 SHEAR_WORDS = re.compile(
     r"shear|gamma|(^|[\W_])tau|(?<![\u0370-\u03ff])[γτ](?![\u0370-\u03ff])|gleitung|schub|scher|cisaill|cortante|taglio"
-    r"|cisalh|ścinaj|postaciow|smyk|сдвиг|касательн|剪|せん断|전단|(eps|ε|e|sigma|σ)_?(12|xy)",
+    r"|cisalh|ścinaj|postaciow|smyk|сдвиг|касательн|剪|せん断|전단|(strain|stress|eps|ε|e|sigma|σ)_?(12|xy)",
     re.IGNORECASE,
 )
 _US_UNITS = {"in", "lbf", "kip", "psi", "ksi"}

@@ -1468,7 +1468,9 @@ _UNITS_FOLLOW = re.compile(
     r"(y_)?units?(_label)?|einheit(en)?|unités?|unidad(es)?|unità", re.IGNORECASE
 )
 # _OTHER_UNITS: units of columns that are not read, and what stands for none.
-_OTHER_UNITS = word_set("s sec с сек 秒 초 ms min мин h °c c k °f hz v mv n/a # 1/s")
+_OTHER_UNITS = word_set(
+    "s sec с сек 秒 초 ms min мин h °c c k °f hz v mv n/a # 1/s j kj mj w a ma deg ° rpm"
+)
 # _NUMBERED: names that a logger gives by itself, below those of its user.
 _NUMBERED = re.compile(r"(channel|chan|ch|kanal|canale?|voie|column|col|spalte)[ _.]?\d{1,3}", re.I)
 

@@ -1537,6 +1537,7 @@ def test_plain_columns_beside_true_ones_are_engineering(tmp_path, header, wanted
         ("Stroke (mm);LVDT (mm);Load (N)", ("LVDT", "Load")),
         ("Stroke (mm);Ext.(Gauge) (mm);Force (N)", ("Ext.(Gauge)", "Force")),
         ("Disp. (in);Load (lbf)", ("Disp.", "Load")),
+        ("Displ. (mm);Clip gauge (mm);Load (N)", ("Clip gauge", "Load")),
         ("Axial gauge (µm/m);Transverse gauge (µm/m);F (N)", ("Axial gauge", "F")),
         ("変位(mm);ひずみゲージ(µε);荷重(N)", ("ひずみゲージ", "荷重")),
         ("∆L [mm];F [N]", ("∆L", "F")),
@@ -1626,7 +1627,11 @@ def test_every_real_file_in_ksi_shows_signs_of_it(real_curves):
 
 
 @pytest.mark.parametrize(
-    "names", [("exx", "eyy"), ("eyy", "exx"), ("epsilon_x", "epsilon_y"), ("eps_11", "eps_22")]
+    "names",
+    [
+        *(("exx", "eyy"), ("eyy", "exx"), ("epsilon_x", "epsilon_y"), ("eps_11", "eps_22")),
+        ("Strain_x", "Strain_y"),
+    ],
 )
 def test_of_two_directions_of_a_picture_the_strain_along_the_load_counts(tmp_path, names):
     rows = [f"{e:.8g};{-0.4 * e:.8g};1e-5;{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]

@@ -391,6 +391,7 @@ def test_a_number_that_a_sheet_shows_in_percent_may_stand_beside_a_time_of_the_d
         "X_Value,Load,Strain\nunit,N,%",
         "Y_Unit_Label,N,%\nX_Dimension,Time,Time\n***End_of_Header***\nX_Value,Load,Strain",
         "Time,Load (N),Strain (%)\n,,",
+        "Energy,Load,Strain\nJ,N,%",
     ],
 )
 def test_units_behind_a_word_and_rows_of_separators_alone(tmp_path, head):
