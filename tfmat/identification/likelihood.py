@@ -19,6 +19,7 @@ from tfmat.identification.least_squares import (
     elastic_strain,
     load_effect,
     minima_near,
+    missed_knee,
     zero_effects,
 )
 from tfmat.materials.law import Array, History, Law, TestSet
@@ -768,7 +769,12 @@ class UnknownErrors:
     """
 
     def __init__(
-        self, residuals: Array, effects: Array, noise: float, noisier: Array | None = None
+        self,
+        residuals: Array,
+        effects: Array,
+        noise: float,
+        noisier: Array | None = None,
+        off: Array | None = None,
     ):
         """Takes what is known before any parameters are.
 
@@ -777,6 +783,7 @@ class UnknownErrors:
           effects: what the response changes by where a zero or the strain is off by a standard deviation, [points, e].
           noise: standard deviation that the points show, in their unit; positive.
           noisier: by what factors the noise of single points is larger, [points]; None where it is even.
+          off: by what factors misfit makes errors larger than noise, [points]; None where none stands out.
         """
         count = max([groups for groups in _GROUPS if groups <= len(residuals)], default=0)
         count = count or len(residuals)
@@ -791,6 +798,8 @@ class UnknownErrors:
         if noisier is not None:
             self._noisier = np.sqrt(self.averaged(noisier[None] ** 2)[0])
         self.scale = self._noisier.copy()
+        if off is not None:
+            self.scale *= np.sqrt(self.averaged(off[None] ** 2)[0])
         self._keep_likely()
         for _ in range(_MOST_LARGER):
             stretch, factor = self._standing_out()
@@ -1116,7 +1125,8 @@ class MeasuredErrors(Target):
     def _settled(self) -> list[UnknownErrors]:
         """The errors of each test about the best fit, which is made anew where some of them count less."""
         tests, first = self._measured, self.best.copy()
-        errors = self._errors_of_best()
+        off = self._missed_knees()
+        errors = self._errors_of_best(off)
         for _ in range(_FITS):
             if all((one.scale == 1.0).all() for one in errors):
                 break
@@ -1124,20 +1134,33 @@ class MeasuredErrors(Target):
             scales = [one.of_points(len(response)) for one, response in pairs]
             starts = np.stack([first, self.best])
             self.best = np.clip(tests.nearest(self.law, starts, scales), 0.0, 1.0)
-            errors = self._errors_of_best()
+            errors = self._errors_of_best(off)
         return errors
 
-    def _errors_of_best(self) -> list[UnknownErrors]:
+    def _errors_of_best(self, off: Sequence[Array | None]) -> list[UnknownErrors]:
         found, tests = [], self._measured
         best = np.append(self.best, 0.5)[None]
-        for history, response, noise, strain_error, load in zip(*vars(tests).values(), strict=True):
+        rows = zip(*vars(tests).values(), off, strict=True)
+        for history, response, noise, strain_error, load, misfit in rows:
             answer = self._answer(history, best)[0][0]
             zero = ZERO * zero_effects(self.law, history, best[:, :-1], response[None])[0]
             if load:
                 of_load = load_effect(self.law, history, best[:, :-1], load)[0]
                 zero = np.column_stack([zero, of_load])
             noisier = deviation_by_strain_noise(history, response, answer, strain_error)
-            found.append(UnknownErrors(np.nan_to_num(answer - response), zero, noise, noisier))
+            residuals = np.nan_to_num(answer - response)
+            found.append(UnknownErrors(residuals, zero, noise, noisier, misfit))
+        return found
+
+    def _missed_knees(self) -> list[Array | None]:
+        """See `missed_knee`, of each test."""
+        found, tests, best = [], self._measured, self.best[None]
+        rows = zip(tests.histories, tests.responses, tests.strain_errors, strict=True)
+        for history, response, strain_error in rows:
+            answer = self.law.label_stress(TestSet((history,)), best)[0]
+            noisier = deviation_by_strain_noise(history, response, answer, strain_error)
+            even = np.ones(len(response)) if noisier is None else noisier
+            found.append(missed_knee(self.law, history, best, response, even))
         return found
 
 

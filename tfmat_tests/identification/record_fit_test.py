@@ -17,6 +17,7 @@ from tfmat.identification.least_squares import (
     correlated_errors,
     fit,
     fit_record,
+    missed_knee,
     widened,
 )
 from tfmat.identification.networks import law_alone
@@ -532,3 +533,42 @@ def test_a_largest_damage_that_the_test_did_not_reach_stays_open(limit, is_open)
     assert low <= limit <= high
     assert any("only known to be at least" in each.text for each in answer.warnings) == is_open
     assert is_open or high - low < 0.15
+
+
+LENGTH = 200
+BUMP = 20 * np.exp(-(((np.arange(LENGTH) - 15) / 4) ** 2))
+SOFT = np.array([105487.0, 29.44, 1742.8, 6.8])
+
+
+def soft_curve(law):
+    """Strain and stress of 200 points, a tenth of them elastic."""
+    strain = 0.0335 * (np.arange(1, LENGTH + 1) / LENGTH) ** law.strain_spacing
+    return strain, law.stress(strain[None], SOFT[None])[0]
+
+
+def test_a_modulus_that_followed_a_missed_knee_is_as_uncertain_as_that():
+    """A bump of twenty times the noise within the elastic part: the interval of E holds the value behind the curve."""
+    law = find_law("voce")
+    strain, stress = soft_curve(law)
+    noisy = stress + np.random.default_rng(0).normal(size=LENGTH)
+    found, without = best_fit(law, strain, noisy + BUMP), best_fit(law, strain, noisy)
+    for low, high in (found.interval.T, without.interval.T):
+        assert ((low <= SOFT) & (high >= SOFT)).all()
+    assert found.values[0] > 1.3 * SOFT[0]
+    assert np.ptp(without.interval[0]) < 0.2 * SOFT[0]
+
+
+def test_correlated_noise_is_not_taken_for_a_missed_knee():
+    law, random = find_law("voce"), np.random.default_rng(0)
+    strain, stress = soft_curve(law)
+    noise = random.normal(size=(20, LENGTH))
+    for i in range(1, LENGTH):
+        noise[:, i] = 0.9 * noise[:, i - 1] + np.sqrt(1 - 0.9**2) * noise[:, i]
+    for bump, are_missed in ((0.0, False), (BUMP, True)):
+        curves = stress + noise + bump
+        labels = fit(law, np.tile(strain, (20, 1)), curves).labels
+        found = [
+            missed_knee(law, History(strain=strain[None]), one[None], curve, np.ones(LENGTH))
+            for one, curve in zip(labels, curves, strict=True)
+        ]
+        assert all((each is not None) == are_missed for each in found)
