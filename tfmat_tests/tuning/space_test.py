@@ -98,7 +98,7 @@ def test_config_text_is_a_config_of_its_own(tmp_path):
 
 def test_the_guides_example(tmp_path):
     guide = pathlib.Path(__file__).resolve().parents[2] / "docs" / "tuning.md"
-    (program,) = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
+    program, *_ = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
     path = tmp_path / "guide.py"
     path.write_text(program)
     base, search = load_search(path)
