@@ -1544,9 +1544,10 @@ def fit_record(
         if record.curve is not None and modulus is not None:
             if not roughly:
                 best = _without_its_one_elastic_point(wide, points, best, fit_to)
+            if not (roughly or slow):
                 (history,) = record.test_set.histories
                 off = missed_knee(wide, history, best.labels, points.stress[0], deviation[0])
-                if off is not None and not slow:
+                if off is not None:
                     refitted = fit_to(deviation=deviation * off, elsewhere=None)
                     best = _with_both(wide, points, best, refitted, off)
             best = _modulus_in_range(law, wide, points, best)

@@ -176,52 +176,16 @@ TIME_UNITS: dict[str, float] = {
     "d": 86400.0,
 }
 _SPELLINGS = {
-    **dict.fromkeys(
-        (
-            *("sec", "secs", "second", "seconds", "sekunden", "secondes", "с", "сек", "秒", "초"),
-            *("sn", "saniye", "segundos", "secondi"),
-        ),
-        "s",
-    ),
-    **dict.fromkeys(("msec", "milliseconds"), "ms"),
-    **dict.fromkeys(("µs", "μs", "usec", "microseconds"), "us"),
-    **dict.fromkeys(
-        (
-            "mins",
-            "minute",
-            "minutes",
-            "minuten",
-            "мин",
-            "хв",
-            "分",
-            "分钟",
-            "분",
-            "minutos",
-            "minuti",
-            "dk",
-        ),
-        "min",
-    ),
-    **dict.fromkeys(
-        (
-            *(
-                "hr",
-                "hrs",
-                "hour",
-                "hours",
-                "std",
-                "std.",
-                "stunden",
-                "heures",
-                "heure",
-                "horas",
-                "ore",
-            ),
-            *("ч", "час", "uur", "saat", "godz", "hod", "小时", "시간"),
-        ),
-        "h",
-    ),
-    **dict.fromkeys(("day", "days", "tage", "jours"), "d"),
+    word: unit
+    for unit, words in {
+        "s": "sec secs second seconds sekunden secondes с сек 秒 초 sn saniye segundos secondi",
+        "ms": "msec milliseconds",
+        "us": "µs μs usec microseconds",
+        "min": "mins minute minutes minuten мин хв 分 分钟 분 minutos minuti dk",
+        "h": "hr hrs hour hours std std. stunden heures heure horas ore ч час uur saat godz hod 小时 시간",
+        "d": "day days tage jours",
+    }.items()
+    for word in words.split()
 }
 # _TIMES: words that name a column of the time.
 _TIMES = word_set(

@@ -1040,9 +1040,11 @@ class Run:
         }
         self._backend.sync_model()
         # A step's loss can be finite where a NaN of the features went into the weights: ReLU makes 0 of it.
-        weights = self._whole.trainable_variables
-        if not self._keeps and not all(np.isfinite(np.asarray(each)).all() for each in weights):
-            raise self._diverged("the weights are not finite after", step - 1)
+        if not self._keeps:
+            weights = self._whole.trainable_variables
+            bad = not all(np.isfinite(np.asarray(each)).all() for each in weights)
+            if self._collectives.maximum(int(bad)):  # a pipeline's rank may see its own stage alone
+                raise self._diverged("the weights are not finite after", step - 1)
         if self._folder:
             self._folder.save_model(self._whole, "final.keras")
             self._folder.remove_old_checkpoints()  # where an earlier process was killed before it could

@@ -179,7 +179,7 @@ class RunFolder:
             k for k in before.keys() - now.keys() if k.partition(".")[0] not in FREE_SECTIONS
         }
         if before.get("local_steps") == now.get("local_steps") == 1:
-            # Of meetings that there are not.
+            # There are no meetings, which these keys are about.
             left_out |= {"outer_learning_rate", "outer_momentum", "overlap_meetings"}
         if "data_id" not in saved:  # a Trainer's; versions before did not note these
             not_noted = {"optimizer", "loss", "network"} - saved.keys()

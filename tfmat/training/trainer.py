@@ -407,9 +407,8 @@ def _network(model: keras.Model) -> str:
             return known(layer.get_config())
         return type(layer).__qualname__
 
-    whole = config(model)
-    whole = [whole, [config(layer) for layer in model.layers]] if isinstance(whole, str) else whole
-    return digest({"network": whole})
+    # A model of the caller's own class may have a config that says nothing of its layers.
+    return digest({"network": [config(layer) for layer in model._flatten_layers()]})
 
 
 def _compiled(model: keras.Model, given: Collection[str]) -> dict[str, Any]:

@@ -67,6 +67,34 @@ def test_the_run_folder(tmp_path):
     assert make_trainer(workdir=folder, **faster).fit(*TRAIN, **fit).history == result.history
 
 
+@keras.saving.register_keras_serializable("tfmat_tests")
+class _OfOwnClass(keras.Model):
+    """Its config says nothing of its layers."""
+
+    activation = "tanh"
+
+    def __init__(self):
+        super().__init__()
+        self.layer = keras.layers.Dense(2, activation=self.activation)
+
+    def call(self, inputs):
+        return self.layer(inputs)
+
+
+def test_another_activation_in_a_class_of_ones_own_is_another_network(tmp_path, monkeypatch):
+    def trainer():
+        model = _OfOwnClass()
+        model(TRAIN[0][:1])
+        return make_trainer(model, workdir=tmp_path)
+
+    fit = {"global_batch_size": 100, "train_for": "1steps"}
+    result = trainer().fit(*TRAIN, **fit)
+    assert trainer().fit(*TRAIN, **fit).history == result.history
+    monkeypatch.setattr(_OfOwnClass, "activation", "relu")
+    with pytest.raises(InputError, match="started with network="):
+        trainer().fit(*TRAIN, **fit)
+
+
 class _StopAfter(keras.callbacks.Callback):
     """Sends SIGTERM to this process after some blocks. Its counter is no number, so no checkpoint brings it back."""
 
