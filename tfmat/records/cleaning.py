@@ -693,6 +693,8 @@ _NOISE_OF_OFFSET = 8.0
 _CLEAR_TIMES = 4.0
 # _MOSTLY_NECKED: strain at which most metals have passed their maximum load.
 _MOSTLY_NECKED = 0.25
+# _MATTERS: strain from which true and engineering values differ by more than a test's errors.
+_MATTERS = 0.05
 # _LONGEST_TENSION: strain that no metal reaches in tension; a larger one has another unit.
 _LONGEST_TENSION = 2.0
 # _LEAST_LOAD: share of the largest stress; a smaller load at the start changes no answer.
@@ -1732,6 +1734,17 @@ def to_measures_of_the_law(
                 f"says (--{axis}_measure)"
             )
             curve.assumed.append(f"{measure} {axis}")
+            end = float(engineering[-1]) if len(engineering) and not compressed else 0.0
+            if measure == "true" and _MATTERS < end < _LONGEST_TENSION:
+                curve.warnings.append(
+                    Caveat(
+                        "one column called true",
+                        f"the column of the {axis} does not say that it is true, and was taken so as the other one is; "
+                        f"if it is an engineering {axis}, the {axis} at the end differs by "
+                        f"{100.0 * (end if axis == 'stress' else 1.0 - math.log1p(end) / end):.2g} %",
+                        f"say --{axis}_measure=true or --{axis}_measure=engineering",
+                    )
+                )
 
 
 def _warn_of_true_values(curve: MeasuredTest, strain: Array) -> None:

@@ -376,7 +376,7 @@ _WORDS: dict[str, set[str]] = {
         """
         strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
         deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy exy
-        epsx epsy epsxx epsyy sg sg1 sg2 sg3 sg4
+        epsx epsy epsxx epsyy umformgrad sg sg1 sg2 sg3 sg4
         estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
         παραμόρφωση deformacija regangan деформація
         """
@@ -528,6 +528,7 @@ _MEASURE_WORDS: dict[str, Measure] = {
             verdadeira verdadeiro gerçek rzeczywiste rzeczywisty ware skutečné skutečná sann sanna истинн
             logarithmische logarithmique logarítmica logaritmica rationnelle 真 真实 진 tstrain tstress істинн πραγματικ
             valódi todellinen sand reală adevărată skutočné stvarna stvarno sejati werkelijke
+            flow fließspannung umformgrad
             """
         ),
         "true",
@@ -1968,7 +1969,7 @@ class RawCurve:
       sure_units: the axes whose unit is in no doubt: it was given, or it is the read one of a load or a displacement.
       compression_in_head, bending_in_head: the line before the table, or the file's name, that says so.
       mode_in_head: the mode of rubber that head, names and sheet tell, and the text that does.
-      area_in_doubt: two areas that the file tells, in words; empty where it does not.
+      in_doubt: kind of a warning -> what the file tells in two ways, such as two areas.
       machine_travel: the strain is, or is made of, a travel that machine and grips have a share in.
       travel_in_doubt: the strain is made of a travel that may be so too, and no other one stands beside it.
       follows: the name of a travel whose numbers the strain repeats from a row on, and that row; 0 for all rows.
@@ -1996,7 +1997,7 @@ class RawCurve:
     compression_in_head: str = ""
     bending_in_head: str = ""
     mode_in_head: tuple[str, str] = ("", "")
-    area_in_doubt: str = ""
+    in_doubt: Mapping[str, str] = dataclasses.field(default_factory=dict)
     missing_cycles: str = ""
 
 
@@ -2454,7 +2455,16 @@ def _curve(
     strain, how_strain = read_strain(table, axes["strain"], mark, options)
     stress, how_stress = read_stress(table, axes["stress"], mark, options)
     shear, how_shear = _shear_strain(axes["strain"].name, options.shear_strain)
-    follows = _followed_travel(table, axes["strain"], strain, mark)
+    travel = _followed_travel(table, axes["strain"], strain, mark)
+    follows = (travel.name, travel.row) if travel is not None else None
+    told, why, contradicted = _told_measures(table, axes, strain, stress, travel, mark, options)
+    in_doubt = {
+        "two areas": _area_in_doubt(table, options)
+        if axes["stress"].unit.quantity == "load"
+        else _load_in_doubt(table, axes["stress"], stress, mark, options),
+        "two gauge lengths": _length_in_doubt(table, axes["strain"], travel),
+        "name and numbers differ": contradicted,
+    }
     strain, stress, turned = _compression_negative(strain, stress, axes)
     found = f" ({', '.join(table.steps)})" if table.steps else ""
     steps = [
@@ -2464,8 +2474,8 @@ def _curve(
         name=name,
         strain=strain,
         stress_mpa=stress,
-        strain_measure=options.strain_measure or axes["strain"].own_measure,  # type: ignore[arg-type]
-        stress_measure=options.stress_measure or axes["stress"].own_measure,  # type: ignore[arg-type]
+        strain_measure=options.strain_measure or axes["strain"].own_measure or told.get("strain"),  # type: ignore[arg-type]
+        stress_measure=options.stress_measure or axes["stress"].own_measure or told.get("stress"),  # type: ignore[arg-type]
         shear_strain=shear,
         steps=(
             *steps,
@@ -2473,6 +2483,7 @@ def _curve(
             *_whose_travel(axes["strain"], follows),
             *how_shear,
             *turned,
+            *why,
         ),
         assumed=tuple(column.assumed for column in axes.values() if column.assumed),
         is_shear=any(SHEAR_WORDS.search(column.name) for column in axes.values()),
@@ -2490,9 +2501,7 @@ def _curve(
         or (follows is not None and follows[1] == 0 and _is_of_the_crosshead(follows[0])),
         travel_in_doubt=_is_any_travel(table, axes["strain"]),
         follows=follows,
-        area_in_doubt=_area_in_doubt(table, options)
-        if axes["stress"].unit.quantity == "load"
-        else _load_in_doubt(table, axes["stress"], stress, mark, options),
+        in_doubt={kind: text for kind, text in in_doubt.items() if text},
     )
 
 
@@ -2530,10 +2539,26 @@ _FEWEST_FOLLOWING = 20
 _FROM_THE_START = 0.02
 
 
+@dataclasses.dataclass(frozen=True)
+class _Travel:
+    """A travel over a length that a strain is, from a row on to the end.
+
+    Attributes:
+      name: of its column; row: the first one.
+      measure: of the strain, by what is in proportion to the travel.
+      length: in mm; None where the travel has no unit.
+    """
+
+    name: str
+    row: int
+    measure: Measure
+    length: float | None
+
+
 def _followed_travel(
     table: Table, column: Column, strain: Array, mark: DecimalMark
-) -> tuple[str, int] | None:
-    """The travel over a length that a strain [rows] is, from a row on to the end, and that row; None without one."""
+) -> _Travel | None:
+    """The travel over a length that a strain [rows] is; None without one."""
     if column.unit.quantity != "strain" or column.is_of_the_machine:
         return None
     for i, header in enumerate(table.header):
@@ -2546,11 +2571,121 @@ def _followed_travel(
         travel = np.array([np.nan if value is None else value for value in values])
         own = [row[column.index] for _, row in table.rows if column.index < len(row)]
         rounding = column.unit.factor * _last_digit(own, mark), _last_digit(cells, mark)
-        for plain_strain in (strain, np.expm1(np.minimum(strain, 1.0))):
+        name, text = split_header(header)
+        unit = find_unit(text or table.units[i] or "?")
+        measures: tuple[Measure, Measure] = ("engineering", "true")
+        for measure, plain_strain in zip(
+            measures, (strain, np.expm1(np.minimum(strain, 1.0))), strict=True
+        ):
             row = _follows_from(plain_strain, travel, rounding)
             if row is not None:
-                return split_header(header)[0], row
+                rows = np.flatnonzero(np.isfinite(travel + strain))
+                rows = rows[rows >= row]
+                slope = float(np.polyfit(travel[rows], plain_strain[rows], 1)[0])
+                known = unit is not None and unit.quantity == "displacement"
+                length = abs(unit.factor / slope) if unit is not None and known else None
+                return _Travel(name, row, measure, length)
     return None
+
+
+# _GROWN: least logarithm of the stretch from which loads tell a measure; _TELLS: share of it by which two may differ.
+_GROWN, _TELLS = 0.01, 0.2
+
+
+def _told_measures(
+    table: Table,
+    axes: Mapping[Axis, Column],
+    strain: Array,
+    stress: Array,
+    travel: _Travel | None,
+    mark: DecimalMark,
+    options: ReadingOptions,
+) -> tuple[dict[Axis, Measure], list[str], str]:
+    """The measures of columns [rows] by a load or a travel beside them, where one is true and its name does not say so.
+
+    A true stress grows over the load as the specimen's length does. Returns the measures, the steps to tell, and what
+    contradicts a name.
+    """
+    told: dict[Axis, Measure] = {}
+    because: dict[Axis, str] = {}
+    if travel is not None and travel.row == 0:
+        told["strain"] = travel.measure
+        form = "ln(1 + e)" if travel.measure == "true" else "in proportion"
+        because["strain"] = f"it is {form} to column '{travel.name}'".replace(") to", ") of")
+    found = _grows_over_the_load(table, axes["stress"], strain, stress, mark)
+    if found is not None:
+        told["stress"] = found[1]
+        form = "grows over" if found[1] == "true" else "is in proportion to"
+        because["stress"] = f"it {form} column '{found[0]}'"
+        if found[2] is not None and "strain" not in told:
+            told["strain"] = found[2]
+            because["strain"] = "the stress grows over the load so"
+    said = {axis: column.own_measure for axis, column in axes.items()}
+    given = {"strain": options.strain_measure, "stress": options.stress_measure}
+    wrong = {axis for axis in told if said[axis] not in (None, told[axis]) and not given[axis]}
+    contradicted = "; ".join(
+        f"column '{axes[axis].name}' was taken as {said[axis]}, and by its numbers it is {told[axis]}: {because[axis]}"
+        for axis in told
+        if axis in wrong
+    )
+    if "true" not in (*said.values(), *told.values()):
+        return {}, [], contradicted
+    steps = [
+        f"took the {axis} as {told[axis]}: {because[axis]}" for axis in told if said[axis] is None
+    ]
+    return told, steps, contradicted
+
+
+def _grows_over_the_load(
+    table: Table, column: Column, strain: Array, stress: Array, mark: DecimalMark
+) -> tuple[str, Measure, Measure | None] | None:
+    """The only load beside a stress [rows], and the measures of stress and strain by it; None where it tells none."""
+    loads = columns_named(table, "load") or [
+        i for i in range(len(table.header)) if _quantity_of(table, i) == "load"
+    ]
+    if len(loads) != 1 or column.unit.quantity != "stress":
+        return None
+    cells = [row[loads[0]] if loads[0] < len(row) else "" for _, row in table.rows]
+    load = np.array([np.nan if (v := number(cell, mark)) is None else v for cell in cells])
+    usable = (
+        (np.abs(stress) > _LOADED * np.nanmax(np.abs(stress)))
+        & (load * stress > 0.0)
+        & (strain > -0.5)
+    )
+    if np.count_nonzero(usable) < MINIMUM_POINTS:
+        return None
+    grown, over = np.log1p(strain[usable]), np.log(stress[usable] / load[usable])
+
+    def spread(values: Array) -> float:
+        low, high = np.nanquantile(values, [0.05, 0.95])
+        return float(high - low)
+
+    # By the measures of stress and strain.
+    off: dict[tuple[Measure, Measure | None], float] = {
+        ("engineering", None): spread(over),
+        ("true", "engineering"): spread(over - grown),
+        ("true", "true"): spread(over - strain[usable]),
+    }
+    (stress_measure, strain_measure), least = min(off.items(), key=lambda item: item[1])
+    if spread(grown) < _GROWN or least > _TELLS * spread(grown):
+        return None
+    is_clear = 2.0 * least < max(off["true", "engineering"], off["true", "true"])
+    name = split_header(table.header[loads[0]])[0]
+    return name, stress_measure, strain_measure if is_clear else None
+
+
+def _length_in_doubt(table: Table, column: Column, travel: _Travel | None) -> str:
+    """The length that a travel over the strain gives, and those of the head, in words, where it is none of these."""
+    said = _noted(table, _LENGTH_NOTE, DISPLACEMENT_UNITS)
+    said |= _noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS)
+    if travel is None or travel.row or travel.length is None or not said:
+        return ""
+    if any(_agree([travel.length, length]) for length in said.values()):
+        return ""
+    return (
+        f"the strain of column '{column.name}' was taken; column '{travel.name}' over it gives a gauge length of "
+        f"{travel.length:.4g} mm, and the head tells {' and '.join(said)}: --strain_column takes the travel"
+    )
 
 
 def _follows_from(strain: Array, travel: Array, rounding: tuple[float, float]) -> int | None:

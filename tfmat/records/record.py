@@ -40,6 +40,14 @@ class Caveat:
         return f"{self.text}; {self.advice}" if self.advice else self.text
 
 
+# _IN_DOUBT: advice where a file tells something in two ways, by the kind of the warning.
+_IN_DOUBT = {
+    "two areas": "give the one that holds with --area=MM2",
+    "two gauge lengths": "correct the strain, or the line in the head",
+    "name and numbers differ": "say which holds with --strain_measure, --stress_measure",
+}
+
+
 def reasons_not_to_use(caveats: Iterable[Caveat]) -> list[str]:
     """The kinds of those that forbid the use of the answer, each once and in order; empty where it can be used."""
     return list(dict.fromkeys(caveat.kind for caveat in caveats if caveat.blocks))
@@ -351,9 +359,6 @@ class MeasuredTest:
     @classmethod
     def of(cls, raw: RawCurve) -> "MeasuredTest":
         """A test as it was read, before anything is done to it."""
-        two_areas = Caveat(
-            "two areas", raw.area_in_doubt, "give the one that holds with --area=MM2"
-        )
         return cls(
             raw.name,
             np.asarray(raw.strain),
@@ -361,7 +366,7 @@ class MeasuredTest:
             steps=list(raw.steps),
             assumed=list(raw.assumed),
             conditions=dict(raw.conditions),
-            warnings=[two_areas] if raw.area_in_doubt else [],
+            warnings=[Caveat(kind, text, _IN_DOUBT[kind]) for kind, text in raw.in_doubt.items()],
         )
 
     def __len__(self) -> int:

@@ -182,6 +182,17 @@ def test_columns_that_do_not_name_their_measure_are_taken_as_engineering_and_sai
     assert not clean(said, METAL).warnings
 
 
+def test_a_true_column_beside_one_that_does_not_say_is_warned_about():
+    strain = np.linspace(0, 0.1, 201)
+    stress = np.minimum(200e3 * strain, 300.0 + 500.0 * strain)
+    (warning,) = clean(RawCurve("a", strain, stress, strain_measure="true"), METAL).warnings
+    assert warning.kind == "one column called true"
+    assert "the stress at the end differs by 11 %" in warning.text
+    small = strain < 0.04
+    assert not clean(RawCurve("a", strain[small], stress[small], "true"), METAL).warnings
+    assert not clean(RawCurve("a", strain, stress, "true", "true"), METAL).warnings
+
+
 def test_strain_beyond_the_trained_range_is_cut_and_warned_about():
     strain = np.linspace(0, 0.1, 101)
     curve = clean(RawCurve("a", strain, shear_stress(strain)), SHEAR)

@@ -240,7 +240,7 @@ def test_sizes_in_the_head_are_taken_in_a_laboratory_s_words(tmp_path, head):
     curve = load_under(tmp_path, head)
     np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
     np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
-    assert not curve.area_in_doubt
+    assert not curve.in_doubt
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_an_area_from_dimensions_is_said_and_one_that_they_contradict_is_warned_
     assert warning.kind == "two areas"
     assert "area of 30 mm², which was taken, and the diameter of 10 mm" in warning.text
     assert "gives 78.54 mm²" in warning.text
-    assert not load_under(tmp_path, head, area=30.0).area_in_doubt
+    assert not load_under(tmp_path, head, area=30.0).in_doubt
 
 
 def test_a_stress_that_is_not_the_load_over_the_area_is_warned_about(tmp_path):
@@ -388,12 +388,74 @@ def test_a_stress_that_is_not_the_load_over_the_area_is_warned_about(tmp_path):
         cells = np.stack([2 * STRAIN, stress, 30 * STRESS], axis=1)
         rows = [";".join(f"{cell:.8g}" for cell in row) for row in cells]
         head = ["S0;30;mm²", "", "Strain;Stress [MPa];Load [N]"]
-        return read_one(write(tmp_path, "\n".join([*head, *rows]))).area_in_doubt
+        return read_one(write(tmp_path, "\n".join([*head, *rows]))).in_doubt.get("two areas", "")
 
     assert doubt_of(STRESS) == ""
     assert doubt_of(STRESS * (1 + 2 * STRAIN)) == ""  # a true stress
     said = doubt_of(0.5 * STRESS)
     assert "column 'Load' over it gives an area of 60 mm², and the area is 30 mm²" in said
+
+
+def columns(head: str, *values) -> str:
+    """A text table of columns of numbers."""
+    rows = [",".join(f"{value:.8g}" for value in row) for row in zip(*values, strict=True)]
+    return "\n".join([head, *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "measures", "contradicted"),
+    [
+        ("F (N),Strain,Stress (MPa)", (None, None), ""),
+        ("F (N),True strain,Stress (MPa)", ("true", "engineering"), ""),
+        ("F (N),Strain,True stress (MPa)", (None, "true"), "is in proportion to column 'F'"),
+    ],
+)
+def test_a_load_tells_that_the_stress_beside_it_is_an_engineering_one(
+    tmp_path, head, measures, contradicted
+):
+    curve = read_one(write(tmp_path, columns(head, 30 * STRESS, STRAIN, STRESS)))
+    assert (curve.strain_measure, curve.stress_measure) == measures
+    assert contradicted in curve.in_doubt.get("name and numbers differ", "")
+    assert bool(contradicted) == bool(curve.in_doubt)
+    given = read_one(
+        write(tmp_path, columns(head, 30 * STRESS, STRAIN, STRESS)), stress_measure="true"
+    )
+    assert not given.in_doubt
+
+
+def test_a_load_tells_that_the_stress_beside_it_is_true_and_which_strain_goes_with_it(tmp_path):
+    strain = np.linspace(0.0, 0.1, 40)
+    load, true = 30e3 * strain**0.5, 1e3 * strain**0.5 * (1 + strain)
+    text = columns("Force (kN),Strain,Stress (MPa)", load, np.log1p(strain), true)
+    curve = read_one(write(tmp_path, text))
+    assert (curve.strain_measure, curve.stress_measure) == ("true", "true")
+    assert any("true: it grows over column 'Force'" in step for step in curve.steps)
+    curve = read_one(write(tmp_path, columns("F (N),ε,σ (MPa)", load, strain, true)))
+    assert (curve.strain_measure, curve.stress_measure) == ("engineering", "true")
+    # Loads of two digits do not tell which strain it is.
+    text = columns("F (kN),Strain,Stress (MPa)", np.round(load / 1e3, 2), strain, true)
+    assert read_one(write(tmp_path, text)).stress_measure == "true"
+    text = columns("F (N),Eng. strain,Eng. stress (MPa)", load, strain, true)
+    assert "and by its numbers it is true" in str(read_one(write(tmp_path, text)).in_doubt)
+
+
+def test_a_travel_tells_the_measure_of_the_strain_and_the_gauge_length(tmp_path):
+    strain = np.linspace(0.0, 0.1, 100)
+    head = "Gauge length (mm),25\nExtensometer (mm),Strain,Stress (MPa)"
+    text = columns(head, 50 * strain, np.log1p(strain), 1e3 * strain)
+    curve = read_one(write(tmp_path, text))
+    assert curve.strain_measure == "true"
+    (warning,) = [w for w in clean(curve, CurveTarget(20)).warnings if "lengths" in w.kind]
+    assert "column 'Extensometer' over it gives a gauge length of 50 mm" in warning.text
+    assert not read_one(write(tmp_path, text.replace(",25", ",50"))).in_doubt
+
+
+@pytest.mark.parametrize(
+    "head", ["Flow strain,Flow stress (MPa)", "Umformgrad,Fließspannung (MPa)"]
+)
+def test_flow_stresses_are_true(tmp_path, head):
+    curve = read_one(write(tmp_path, table(head)))
+    assert (curve.strain_measure, curve.stress_measure) == ("true", "true")
 
 
 @pytest.mark.parametrize(
