@@ -32,7 +32,7 @@ _BELOW_YIELD = 0.8
 _SOMEWHERE, _SMOOTHED = 2.0, 5
 # Advice about a parameter that a curve does not tell; only least squares takes a known one.
 _NOT_ALONE = "do not use its value alone"
-GIVE_IT = f"give it (--fix) if it is known; {_NOT_ALONE}"
+GIVE_IT = f"give its value with --fix if you know it; {_NOT_ALONE}"
 # Factors by which an elastic modulus differs from the elastic part of the curve.
 _MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
 
@@ -59,7 +59,7 @@ def range_caveats(law: Law, best: BestFit) -> Iterator[Caveat]:
                 "no best value",
                 f"{parameter.name} went to {_with_unit(value, parameter)}, the {'low' if label < 0.5 else 'high'} "
                 "end of what was searched, without reaching a best value",
-                "give it (--fix), choose a law with fewer parameters, or measure further",
+                "give its value with --fix, choose a law with fewer parameters, or measure further",
             )
         elif not 0.0 <= label <= 1.0:
             yield Caveat(

@@ -754,7 +754,11 @@ def _open_parameters(law: Law, record: MeasuredRecord, fitted: RecordFit) -> lis
                 "cannot be identified",
                 f"{which} cannot be identified from {tests}: "
                 f"{'its' if len(members) == 1 else 'each'} 95 % interval is at least as wide as the law's range"
-                + (f"; {teller} would tell" if teller else ""),
+                + (
+                    f"; {teller} would identify {'it' if len(members) == 1 else 'them'}"
+                    if teller
+                    else ""
+                ),
                 GIVE_IT,
             )
         )
@@ -805,7 +809,7 @@ def _open_tests(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Cav
                 f"{name} is open",
                 f"parameters that fit {'these tests' if len(done) > 1 else 'this test'} as well predict "
                 f"{low:.3g} to {high:.3g} MPa in {programme.title}{where}",
-                f"do not rely on the law in such a test; one, {name}=FILE, would tell",
+                f"do not rely on the law in such a test; measure one and add {name}=FILE",
             )
         )
     return caveats

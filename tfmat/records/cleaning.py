@@ -1730,8 +1730,8 @@ def to_measures_of_the_law(
     ):
         if said is None and (raw.strain_measure or raw.stress_measure):
             curve.steps.append(
-                f"the column of the {axis} does not say so, but was taken as {measure} {axis}, as the other column "
-                f"says (--{axis}_measure)"
+                f"the {axis} column does not name its measure and was taken as {measure} {axis}, like the other column "
+                f"(--{axis}_measure)"
             )
             curve.assumed.append(f"{measure} {axis}")
             end = float(engineering[-1]) if len(engineering) and not compressed else 0.0
