@@ -2094,7 +2094,7 @@ def _curves_of(table: Table, stem: str, several: bool, how: _How) -> list[RawCur
 
 def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCurve]:
     table = dataclasses.replace(table, steps=list(table.steps))
-    table, time = _with_constants(table), None
+    table, time = _without_marked_rows(_with_constants(table)), None
     options, guess = options_without_header(table, how.options)
     if how.of_test:
         time = find_time_column(table, options.time_column, how.needs_time)
@@ -2150,6 +2150,43 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         runs = how.one_loading and options.specimen_column != "none"
         curves += _runs(curve, [number for number, _ in rows]) if runs else [curve]
     return curves
+
+
+# _VALID, _INVALID, _STATUS: names of columns whose cells say which rows count, do not, or may not.
+_VALID = word_set("valid gültig ok good use used include included keep")
+_INVALID = word_set(
+    "invalid ungültig exclude excluded outlier outliers ausreißer reject rejected bad"
+)
+_STATUS = word_set("status quality qc flag")
+# _YES, _NO, _FINE, _FAULTY: their cells, of a status the last two.
+_FINE = word_set("ok good valid gültig true pass passed")
+_FAULTY = word_set(
+    "nok bad invalid ungültig false error fail failed reject rejected outlier exclude"
+)
+_YES = word_set("yes y ja j oui si x 1 1.0") | _FINE
+_NO = word_set("no n nein non 0 0.0") | _FAULTY
+
+
+def _without_marked_rows(table: Table) -> Table:
+    """The table without the rows that a column such as `valid` says do not count."""
+    for i, header in enumerate(table.header):
+        words = _words(header)
+        cells = [plain(str(row[i])) if i < len(row) else "" for _, row in table.rows]
+        if words & _VALID and not words & _INVALID:
+            counts, does_not = _YES, _NO
+        elif words & _INVALID:
+            counts, does_not = _NO | {""}, _YES
+        elif words & _STATUS:
+            counts, does_not = _FINE | {""}, _FAULTY
+        else:
+            continue
+        marked = [cell in does_not for cell in cells]
+        if not 0 < sum(marked) < len(marked) or not {*cells} <= counts | does_not:
+            continue
+        rows = [row for row, is_marked in zip(table.rows, marked, strict=True) if not is_marked]
+        said = f"left out {sum(marked)} rows that column '{header}' marks"
+        return dataclasses.replace(table, rows=rows, steps=[*table.steps, said])
+    return table
 
 
 # _STEADY: share of its value by which a column of one temperature may move; _NEAR_ROOM: and degrees, for small ones.
@@ -2288,6 +2325,12 @@ def _mode_in(texts: Iterable[str]) -> tuple[str, str]:
 
 def _runs(curve: RawCurve, lines: list[int]) -> list[RawCurve]:
     """The curve, or each part of it where strain and stress begin again at zero: specimens below each other."""
+    several = _curves_in_turn(curve.stress_mpa) or _curves_in_turn(curve.strain)
+    if several:
+        raise InputError(
+            f"its rows belong to {several} curves in turn, row by row; add a column that names the specimen "
+            "(--specimen_column=none takes all rows as one)"
+        )
     starts = [0, *begins_again(curve.strain, curve.stress_mpa), len(curve.strain)]
     if len(starts) == 2:
         return [curve]
@@ -2314,6 +2357,40 @@ def _runs(curve: RawCurve, lines: list[int]) -> list[RawCurve]:
         )
         for number, (start, end) in enumerate(itertools.pairwise(starts), start=1)
     ]
+
+
+# _MOST_IN_TURN: curves whose rows may take turns; _APART: share of the largest value by which they differ at least;
+# _ALIKE: correlation of their differences from one turn to the next, which noise does not have; _FEW_FALLS: share of
+# the rows at which a curve by itself falls.
+_MOST_IN_TURN, _APART, _ALIKE, _FEW_FALLS = 6, 0.005, 0.9, 0.3
+
+
+def _curves_in_turn(values: Array) -> int:
+    """How many curves take turns in a column [rows], row by row; 0 where it is one curve."""
+    values = values[np.isfinite(values)]
+    largest = float(np.abs(values).max(initial=0.0))
+    loaded = np.flatnonzero(np.abs(values) > 0.5 * largest)
+    if not len(loaded):
+        return 0
+    values = values[loaded[0] : loaded[-1] + 1]
+    for count in range(2, _MOST_IN_TURN + 1):
+        if len(values) < MINIMUM_POINTS * count:
+            return 0
+        # What a mean over one turn, or two halves around it, leaves is what tells the curves apart.
+        kernel = np.ones(count) if count % 2 else np.r_[0.5, np.ones(count - 1), 0.5]
+        off = values - np.convolve(values, kernel / count, "same")
+        off = off[count:-count]
+        apart = float(np.sqrt(np.mean(off**2)))
+        size = np.abs(values)
+        falls, own = (
+            float(np.mean(size[step:] - size[:-step] < -_APART * largest)) for step in (1, count)
+        )
+        # Every turn has its fall, and a curve by itself has none.
+        if apart > _APART * largest and falls >= 0.8 / count and own < _FEW_FALLS:
+            one, next_one = off[:-count], off[count:]
+            if float(one @ next_one) > _ALIKE * float(np.sqrt((one @ one) * (next_one @ next_one))):
+                return count
+    return 0
 
 
 def begins_again(strain: Array, stress: Array) -> list[int]:

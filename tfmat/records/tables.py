@@ -674,8 +674,8 @@ def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list
         found = {}
         for sheet in book.worksheets:
             if wanted is None or sheet.title == wanted:
-                _check_sheet(sheet.title, archive.read(sheet._worksheet_path))
                 found[sheet.title] = _rows(sheet)
+                _check_sheet(sheet.title, archive.read(sheet._worksheet_path), found[sheet.title])
         return found
     except InputError:
         raise
@@ -684,21 +684,26 @@ def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list
         raise InputError(f"it is not a readable Excel workbook ({reason})") from error
 
 
-# _FILTER: a filter of rows in a sheet; _HIDDEN: a row that it hides.
+# _FILTER: a filter of rows in a sheet; _HIDDEN: a row that it hides, or its user.
 _FILTER = re.compile(rb"<filterColumn\b")
-_HIDDEN = re.compile(rb"<row\b[^<>]*\bhidden=\"(?:1|true)\"")
+_HIDDEN = re.compile(rb"<row\b(?=[^<>]*\bhidden=\"(?:1|true)\")[^<>]*\br=\"(\d+)\"")
 # _NO_VALUE: a formula without its value; an empty text is one.
 _NO_VALUE = re.compile(
     rb"<c\b(?![^<>]*\bt=\"str\")[^<>]*>\s*<f\b[^<>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>)?\s*</c>"
 )
 
 
-def _check_sheet(name: str, content: bytes) -> None:
+def _check_sheet(name: str, content: bytes, rows: list[Row]) -> None:
     """Raises InputError for a sheet that shows other rows, or other numbers, than the file holds."""
-    hidden = len(_HIDDEN.findall(content)) if _FILTER.search(content) else 0
-    if hidden:
+    numbers = {int(number) for number in _HIDDEN.findall(content)}
+    hidden = sum(number in numbers and _is_data(cells) for number, cells in rows)
+    if hidden and _FILTER.search(content):
         raise InputError(
             f"sheet '{name}' hides {hidden} rows by a filter; take the filter off if they count, or copy the others"
+        )
+    if hidden:
+        raise InputError(
+            f"sheet '{name}' hides {hidden} rows of numbers; show them if they count, or delete them"
         )
     if len(_NO_VALUE.findall(content)) >= MINIMUM_POINTS:
         raise InputError(

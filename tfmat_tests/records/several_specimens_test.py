@@ -403,3 +403,18 @@ def test_two_columns_that_divide_the_rows_differently_are_asked_about(tmp_path):
     with pytest.raises(InputError, match="several columns could be the specimen"):
         read_curves(path)
     check(read_curves(path, ReadingOptions(specimen_column="Specimen")))
+
+
+def test_specimens_whose_rows_take_turns_are_refused(tmp_path):
+    strain = np.repeat(np.linspace(0, 0.1, 100), 3)
+    stress = np.tile([400.0, 415.0, 440.0], 100) * (1 - np.exp(-60 * strain))
+    path = write(tmp_path, table("Strain,Stress (MPa)", strain=strain, stress=stress))
+    with pytest.raises(InputError, match="rows belong to 3 curves in turn, row by row"):
+        read_curves(path)
+    (curve,) = read_curves(path, ReadingOptions(specimen_column="none"))
+    assert len(curve.strain) == 300
+    # Coarse steps of a load that stand for two rows each fall nowhere.
+    stress = 10 * np.round(40 * (1 - np.exp(-60 * strain)))
+    read_curves(write(tmp_path, table("Strain,Stress (MPa)", strain=strain, stress=stress)))
+    noise = np.random.default_rng(1).normal(0, 8.0, 300)
+    read_curves(write(tmp_path, table("Strain,Stress (MPa)", strain=strain, stress=stress + noise)))

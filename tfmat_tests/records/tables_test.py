@@ -441,7 +441,7 @@ def test_a_column_of_percents_and_plain_numbers_is_refused(tmp_path):
         read_curves(write(tmp_path, "\n".join(["Strain,Stress (MPa)", *rows])))
 
 
-def test_a_filter_and_formulas_without_values_are_refused(tmp_path):
+def test_hidden_rows_and_formulas_without_values_are_refused(tmp_path):
     import openpyxl
 
     path = write_workbook(tmp_path / "a.xlsx", {"S": sheet_rows()})
@@ -452,6 +452,14 @@ def test_a_filter_and_formulas_without_values_are_refused(tmp_path):
     book.save(path)
     with pytest.raises(InputError, match="sheet 'S' hides 1 rows by a filter"):
         read_curves(path)
+    book["S"].auto_filter.filterColumn.clear()
+    book.save(path)
+    with pytest.raises(InputError, match="sheet 'S' hides 1 rows of numbers; show them if they"):
+        read_curves(path)
+    book["S"].row_dimensions[5].hidden = False
+    book["S"].row_dimensions[2].hidden = True  # the row of units
+    book.save(path)
+    read_curves(path)
     formulas = [(e, f"=A{i}*2e5") for i, e in enumerate(STRAIN.tolist(), start=2)]
     path = write_workbook(tmp_path / "b.xlsx", {"S": [("Strain", "Stress (MPa)"), *formulas]})
     with pytest.raises(InputError, match="holds formulas without their values; open it in"):
@@ -472,3 +480,26 @@ def test_formulas_that_show_nothing_are_blank_cells(tmp_path):
             after.writestr(name, content)
     (curve,) = read_curves(path)
     np.testing.assert_allclose(curve.strain, STRAIN)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("valid", "True", "False"),
+        ("Exclude?", "", "x"),
+        ("Status", "OK", "BAD"),
+        ("Gültig", "1", "0"),
+    ],
+)
+def test_rows_that_a_column_marks_are_left_out(tmp_path, name, good, bad):
+    rows = [
+        f"{e},{s if i % 7 else 3 * s},{good if i % 7 else bad}"
+        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+    ]
+    path = write(tmp_path, "\n".join([f"Strain,Stress (MPa),{name}", *rows]))
+    (curve,) = read_curves(path)
+    kept = np.arange(len(STRAIN)) % 7 > 0
+    np.testing.assert_allclose(curve.stress_mpa, STRESS[kept])
+    assert f"left out 3 rows that column '{name}' marks" in curve.steps[0]
+    path = write(tmp_path, path.read_text().replace(f",{bad}\n", ",Stage 2\n"))
+    assert len(read_curves(path)[0].strain) == len(STRAIN)
