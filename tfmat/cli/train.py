@@ -386,7 +386,12 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.tuning.search import Options, load_search
     from tfmat.tuning.trials import run_search
 
-    base, search = load_search(flag_values.config, overrides(flag_values), flag_values.max_trials)
+    base, search = load_search(
+        flag_values.config,
+        overrides(flag_values),
+        flag_values.max_trials,
+        own_trials=bool(flag_values.trial_command),
+    )
     _check_trials(flag_values, base)
     if wants_slurm(flag_values):
         _submit_search(flag_values)

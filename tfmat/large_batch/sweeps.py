@@ -1112,8 +1112,9 @@ def _width_for(parameters: float, size_of: SizeOf) -> float:
 # --------------------------------------------------------------------------------------------------
 # The simple gradient noise scale (McCandlish et al. 2018, arXiv:1812.06162, appendix A.1), from two batch sizes.
 #
-# The squared norm of a gradient over B examples is |G|² + tr(Σ) / B in expectation. Two sizes give both unknowns
-# without bias; their ratio B_simple = tr(Σ) / |G|² is about the batch beyond which larger ones save little.
+# The squared norm of a gradient over B of N examples is |G|² + tr(Σ) / B (N - B) / (N - 1) in expectation (Cochran,
+# Sampling Techniques, 3rd ed. (1977), theorem 2.2). Two sizes give both unknowns without bias; their ratio
+# B_simple = tr(Σ) / |G|² is about the batch beyond which larger ones save little.
 
 # _RESAMPLES: of the bootstrap.
 _RESAMPLES = 2000
@@ -1143,20 +1144,31 @@ class NoiseScale:
 
 
 def estimate_noise_scale(
-    small_squares: Array, big_squares: Array, *, small: int, big: int, seed: int = 0
+    small_squares: Array,
+    big_squares: Array,
+    *,
+    small: int,
+    big: int,
+    num_examples: float = math.inf,
+    seed: int = 0,
 ) -> NoiseScale:
     """The noise scale from squared gradient norms.
 
     Args:
+      num_examples: that the examples of a group are drawn from, each once.
       small_squares: [groups], mean of |g|² over the batches of `small` examples of each group.
       big_squares: [groups], |g|² over all `big` examples of each group.
     """
     pairs = np.stack([small_squares, big_squares], axis=1).astype(np.float64)
 
+    # A share B/N of all examples has less noise than as many of endless ones: N/B (N - B)/(N - 1), without infinities.
+    in_small, in_big = (
+        (1 / size - 1 / num_examples) / (1 - 1 / num_examples) for size in (small, big)
+    )
+
     def solve(means: Array) -> tuple[Array, Array]:
-        squared = (big * means[..., 1] - small * means[..., 0]) / (big - small)
-        variance = (means[..., 0] - means[..., 1]) / (1.0 / small - 1.0 / big)
-        return squared, variance
+        variance = (means[..., 0] - means[..., 1]) / (in_small - in_big)
+        return means[..., 1] - in_big * variance, variance
 
     def ratio(squared: Array, variance: Array) -> Array:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -1187,8 +1199,8 @@ def measure_squares(
 
     Args:
       gradient: int32 rows [small] -> gradients (tensors) of the mean loss over these examples; traced once.
-      num_examples: rows are below it; each is drawn at most once as long as that is possible.
-      small, big: examples of a small batch and of a group; `big` is a multiple of `small`.
+      num_examples: rows are below it; each is at most once in a group, and in all groups as long as that is possible.
+      small, big: examples of a small batch and of a group; `big` is a multiple of `small`, and at most `num_examples`.
     """
     import tensorflow as tf
 
@@ -1208,9 +1220,9 @@ def measure_squares(
         return square / count, tf.add_n([tf.reduce_sum((g / count) ** 2) for g in total])
 
     random = np.random.default_rng(seed)
-    needed = groups * big
-    rounds = [random.permutation(num_examples) for _ in range(-(-needed // num_examples))]
-    rows = np.concatenate(rounds)[:needed].astype(np.int32).reshape(groups, big // small, small)
+    whole = num_examples // big  # groups that share no example
+    rounds = [random.permutation(num_examples)[: whole * big] for _ in range(-(-groups // whole))]
+    rows = np.concatenate(rounds).astype(np.int32).reshape(-1, big // small, small)[:groups]
     found = []
     for i, group in enumerate(rows):
         found.append([float(value) for value in squares(group)])
@@ -1341,7 +1353,9 @@ def noise_scale_of_run(
         squares = measure_squares(
             gradient, num_train, small=small, big=big, groups=groups, seed=seed, progress=report
         )  # fmt: skip
-        scale = estimate_noise_scale(*squares, small=small, big=big, seed=seed)
+        scale = estimate_noise_scale(
+            *squares, small=small, big=big, num_examples=num_train, seed=seed
+        )
         points.append((step, epochs.epochs(step), scale))
     batch_size = epochs.batch_size(epochs.locate(steps[-1] - 1)[0])
     lines = [

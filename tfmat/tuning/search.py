@@ -117,6 +117,8 @@ class Choice:
 
 
 Hyperparameter = Float | Int | Choice
+# _SAME_TASK: keys of the data with which trials learn the same task; others change the curves that they are judged by.
+_SAME_TASK = ("data.num_curves", "data.num_train", "data.reading", "data.sharding")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +216,24 @@ class Search:
             for value in wanted:
                 if value not in other.values:
                     raise InputError(f"search space: {name}: {value!r} is no choice of {parent}")
+
+    def check_comparable(self) -> None:
+        """InputError where the space holds what changes the meaning of the objective, so that no trial is the best."""
+        for name, parameter in self.space.items():
+            flows = isinstance(parameter, Choice) and "flow" in parameter.values
+            if name in ("seed", "train_for"):
+                why = "is one for all trials, which could not be compared else"
+            elif (
+                name in ("law", "tests")
+                or (name.startswith("data.") and name not in _SAME_TASK)
+                or ("loss" in self.objective and (name == "loss_weights" or flows))
+            ):
+                why = (
+                    f"changes what {self.objective} measures, so that trials could not be compared"
+                )
+            else:
+                continue
+            raise InputError(f"search space: {name} {why}; leave it out, or search for each value")
 
     def to_json(self) -> dict[str, Any]:
         """The search as search.json has it."""
@@ -524,10 +544,11 @@ def load_search(
     path: str | os.PathLike,
     overrides: Sequence[tuple[str, str]] = (),
     max_trials: int | None = None,
+    own_trials: bool = False,
 ) -> tuple[Config, Search]:
     """Reads `get_config()`, changed by the overrides (key, text), and `get_search()` of a config file, both checked.
 
-    `max_trials` replaces the file's.
+    `max_trials` replaces the file's. With `own_trials` a program of the user's decides what the keys mean.
 
     Raises:
       InputError: the file is missing, fails, or says what does not exist.
@@ -541,6 +562,8 @@ def load_search(
         apply_override(base, key, text)
     check_config(base)
     search.check()
+    if not own_trials:
+        search.check_comparable()
     of_loss = "loss" in search.objective and search.objective_scale == "log"
     if base.model.uncertainty == "flow" and of_loss:
         raise InputError(

@@ -51,6 +51,35 @@ def test_a_wrong_search_is_refused_in_one_line(search, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("space", "objective", "message"),
+    [
+        ('"loss_weights": Choice((1.0, 1.0), (1.0, 0.01))', "val_loss", "changes what val_loss"),
+        ('"loss_weights": Choice((1.0, 1.0), (1.0, 0.01))', "val_mse_a", ""),
+        ('"model.uncertainty": Choice("gaussian", "flow")', "val_loss", "changes what val_loss"),
+        ('"model.uncertainty": Choice("none", "gaussian")', "val_loss", ""),  # one squared error
+        ('"data.noise_mpa": Float(0.1, 2.0)', "val_mse_a", "changes what val_mse_a measures"),
+        ('"law": Choice("voce", "swift")', "val_loss", "changes what val_loss measures"),
+        ('"train_for": Choice("1epochs", "2epochs")', "val_loss", "is one for all trials"),
+        ('"data.num_curves": Choice(1000, 2000)', "val_loss", ""),
+    ],
+)
+def test_a_space_whose_trials_cannot_be_compared_is_refused(space, objective, message, tmp_path):
+    """A weight of 0.01 for one parameter had the smallest loss, and was called the best."""
+    path = tmp_path / "search.py"
+    path.write_text(
+        "from tfmat.config import default_config as get_config\n"
+        "from tfmat.tuning import Choice, Float, Search\n"
+        f"def get_search():\n    return Search(space={{{space}}}, objective={objective!r})\n"
+    )
+    load_search(path, own_trials=True)
+    if not message:
+        load_search(path)
+        return
+    with pytest.raises(InputError, match=message):
+        load_search(path)
+
+
 def test_a_search_survives_json():
     _, search = load_search(SPACE)
     again = Search.from_json(json.loads(json.dumps(search.to_json())))
