@@ -767,6 +767,8 @@ def _check_stress(law: Law, history: History, parameters: Array) -> Finding:
     expected = (len(parameters), history.driven.shape[1])
     if stress.shape != expected:
         return Finding(answered, False, f"shape {stress.shape} for {driven} of shape {expected}")
+    if stress.dtype.kind not in "fiu":
+        return Finding(answered, False, f"holds {stress.dtype}; give real numbers")
     bad = ~np.isfinite(stress).all(axis=1)
     if bad.any():
         return Finding(answered, False, f"not finite at {_values(law, parameters[bad][0])}")

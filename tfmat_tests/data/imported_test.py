@@ -154,7 +154,7 @@ def test_curves_of_a_law_can_be_simulated_again(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_parameter_of_the_law_may_be_fixed(tmp_path: pathlib.Path) -> None:
-    arrays = hahn_tsai_curves()
+    arrays = hahn_tsai_curves(fixed={"G0": 5000.0})
     arrays |= {
         "parameters": arrays["parameters"][:, :1],
         "names": arrays["names"][:1],
@@ -165,6 +165,40 @@ def test_a_parameter_of_the_law_may_be_fixed(tmp_path: pathlib.Path) -> None:
     )
     assert [parameter.name for parameter in dataset.parameters] == ["a"]
     assert dataset.settings is not None and dataset.settings.fixed == {"G0": 5000.0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays: {"stress": 1e3 * arrays["stress"]},  # kPa
+        lambda arrays: {"strain": 100.0 * arrays["strain"]},  # %
+        lambda arrays: {"strain": arrays["strain"] / 2},  # tensor's shear
+        lambda arrays: {"parameters": np.roll(arrays["parameters"], 1, axis=0)},
+        lambda arrays: {"stress": 0.0 * arrays["stress"]},
+    ],
+)
+def test_curves_that_are_not_the_law_s_are_refused(tmp_path: pathlib.Path, change: Any) -> None:
+    """They were packed as the law's, and a network learned them."""
+    arrays = hahn_tsai_curves()
+    source = save_curves(tmp_path, arrays | change(arrays))
+    with pytest.raises(InputError, match="a typical curve is .* away from law hahn_tsai"):
+        import_dataset(source, data_dir=tmp_path, law="hahn_tsai")
+
+
+def test_curves_of_the_same_parameters_in_several_parts_are_told(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays = line_curves()
+    import_dataset(save_curves(tmp_path, arrays), data_dir=tmp_path)
+    assert "warning" not in capsys.readouterr().err
+    twice = {
+        name: np.concatenate([arrays[name]] * 2) for name in ("strain", "stress", "parameters")
+    }
+    import_dataset(save_curves(tmp_path, arrays | twice), data_dir=tmp_path)
+    assert "warning: 40 of 80 curves have the same parameters" in capsys.readouterr().err
+    part = {"part": np.repeat(["train", "validation"], 40)}
+    import_dataset(save_curves(tmp_path, arrays | twice | part), data_dir=tmp_path)
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_repaired_from_the_same_file_only(tmp_path: pathlib.Path) -> None:

@@ -22,8 +22,8 @@ def line_curves(count: int = 40, points: int = 200) -> dict[str, Any]:
     }
 
 
-def hahn_tsai_curves(count: int = 50) -> dict[str, Any]:
-    curves = Simulator(CurveSettings(strength_cut_off=False), 0).curves(0, count)
+def hahn_tsai_curves(count: int = 50, **settings: Any) -> dict[str, Any]:
+    curves = Simulator(CurveSettings(strength_cut_off=False, **settings), 0).curves(0, count)
     return {
         "strain": curves.features[..., 0],
         "stress": curves.features[..., 1],

@@ -231,6 +231,8 @@ def test_curves_that_depend_on_each_other_are_found():
 
 def test_wrong_shape_and_exceptions_are_findings():
     assert "shape (1, 50)" in _failure(stress=lambda self, strain, parameters: strain[:1]).detail
+    finding = _failure(stress=lambda self, strain, parameters: strain + 0j * parameters[:, :1])
+    assert finding.detail == "holds complex128; give real numbers"  # a traceback in the fit
     finding = _failure(stress=lambda self, strain, parameters: parameters["S"])
     assert "IndexError" in finding.detail
     assert "line" in finding.detail
