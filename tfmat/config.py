@@ -555,7 +555,7 @@ class Parallelism(_Section):
     micro_batches: int | None = key(None, "pipeline stages: parts of a worker's batch that go through the stages one after the other (none: four for each stage)", "1 to 64", lambda v: 1 <= v <= 64, changeable=True)
     schedule: str = key("1f1b", "pipeline stages: gpipe: all forward passes, then all backward passes; 1f1b: backward passes as soon as they can begin, with fewer activations in memory", choices=("gpipe", "1f1b"), changeable=True)
     layouts: Rules = key("", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model", read=parse_rules, changeable=True)
-    zero_stage: int = key(0, "shard over the batch axis or the processes 0 nothing, 1 slots, 2 and gradients, 3 (dtensor) and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3), changeable=True)
+    zero_stage: int = key(0, "shard over the batch axis or the processes: 0 nothing, 1 slots, 2 also gradients, 3 also weights (dtensor)", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3), changeable=True)
     compression: str = key("none", "horovod, mpi: of the gradients on their way between workers, for slow networks (docs/slow_networks.md)", choices=("none", "fp16", "bf16", "int8", "sign", "topk", "powersgd"))
     compression_rank: int = key(4, "powersgd: rank of the product that a gradient is sent as", "1 or more", _positive)
     compression_fraction: float = key(0.01, "topk: share of a gradient's numbers that is sent", "above 0, up to 0.5", lambda v: 0 < v <= 0.5)

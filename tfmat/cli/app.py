@@ -1046,7 +1046,7 @@ def app(flag_values: FlagValues, arguments: list[str]) -> int:
     temporary folder and deleted with the page. Ctrl-C ends it. On a machine far away, forward the port:
     ssh -L 8050:localhost:8050 MACHINE, and open the printed address here.
 
-    The page needs NiceGUI: pip install 'tfmat[app]'.
+    The page needs NiceGUI: in a clone pip install --editable '.[app]', else pip install 'tfmat[app]'.
     """
     try:
         import fastapi

@@ -435,11 +435,11 @@ def generate(flag_values: FlagValues, arguments: list[str]) -> int | None:
     Interrupted, the same command goes on where it stopped; on a finished data set it checks every
     shard and makes a damaged one again.
 
-    A specimen whose curve takes a program, a finite-element solver say, is a folder with
-    simulator.toml (docs/finite_elements.md). --simulator runs it --num_runs times, as many at once
-    as there are processors (--num_threads), and makes a data set of noisy copies. Runs are stored
-    and not made again; a larger --num_runs adds to them. With --launcher=slurm a job array makes
-    them, each of its --num_workers elements a share.
+    A specimen that a program simulates, such as a finite-element solver, is described by a folder
+    with simulator.toml (docs/finite_elements.md). --simulator names it. The program runs --num_runs
+    times, as often at once as there are processors (--num_threads), and the data set holds noisy
+    copies. Runs are stored and not made again; a larger --num_runs adds to them. With
+    --launcher=slurm a job array makes them; each of its --num_workers elements takes a share.
 
     Examples:
       tfmat generate --law=hahn_tsai --num_curves=1000000 --noise_mpa=1.0 --seed=0
@@ -451,13 +451,13 @@ def generate(flag_values: FlagValues, arguments: list[str]) -> int | None:
       tfmat generate --simulator=my_model --num_runs=3000 --launcher=slurm --num_workers=30 --time_limit=2:00:00
       tfmat generate --data_dir=data/hahn_tsai-1000000-1a2b3c4d     (checks and repairs this data set)
 
-    Your own curves are a .npz or a .parquet file. The former has the arrays strain and stress
+    Your own curves are a .npz or a .parquet file. A .npz file has the arrays strain and stress
     [curves, points] (stress in MPa, NaN after a curve's end), parameters [curves, P], names [P],
-    units [P]. It may have low, high and scale ('linear' or 'log') [P], too. The latter has one row
-    a curve, list columns strain and stress, and columns named like 'G0 [MPa]'. With --law the names
-    are that law's, and answers can be simulated again. Curves that do not have 200 points are
-    resampled. Without --law they may be copied, each copy with what a laboratory adds: noise, wrong
-    zeroes, slack, a machine that gives way.
+    units [P]; low, high and scale ('linear' or 'log') [P] may be left out. A .parquet file has a row
+    for each curve, list columns strain and stress, and columns named like 'G0 [MPa]'. With --law the
+    names are that law's, and answers can be simulated again. Curves that do not have 200 points are
+    resampled. Without --law curves may be copied, each copy with what a laboratory adds: noise,
+    wrong zeroes, slack, a machine that gives way.
     """
     if flag_values.simulator is not None:
         _generate_by_program(flag_values)

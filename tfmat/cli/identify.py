@@ -66,7 +66,7 @@ DO_NOT_USE = 5
             ),
             switch("least_squares", True, "fit by least squares and compare with other laws; off: network only"),
             whole("samples", None, "samples of the posterior of each curve, written to --samples_file", 1),
-            switch("correct", True, "correct a network's posterior with the law's likelihood; off: as it is"),
+            switch("correct", True, "correct a network's posterior with the law's likelihood; off: leave it unchecked"),
         ),
         "output": (
             text("csv", None, "file to write the results to, one row per curve"),

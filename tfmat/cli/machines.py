@@ -34,8 +34,8 @@ _JOB = (
         "of the job: minutes (90), hours (1:30:00) or days (2-12); shortly before it the job saves and goes into the "
         "queue again",
     ),
-    whole("nodes", None, "nodes [as many as the GPUs fill, or SLURM's choice]", 1),
-    whole("ranks", None, "processes [one a GPU with backends of several processes, else 1]", 1),
+    whole("nodes", None, "number of nodes [as many as the GPUs fill, or SLURM's choice]", 1),
+    whole("ranks", None, "number of processes [with backends of several processes one for each GPU, else 1]", 1),
     whole("cpus_per_rank", None, "processors of each process [with GPUs, their share of the node's]", 1),
     whole("gpus", None, "GPUs of the whole job, taken node by node", 0),
     text("account", None, "account that pays for the job"),

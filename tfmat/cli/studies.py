@@ -155,7 +155,7 @@ _WHERE_OPEN = {
             listed("batches", [], "global batches [the config's]"),
             number("low", 1e-5, "first learning rate"),
             number("high", 10.0, "last learning rate"),
-            whole("steps", 300, "steps from the one to the other"),
+            whole("steps", 300, "steps from --low to --high"),
         ),
         "output": (text("workdir", None, "folder of the results [runs/lr_range-<config name>]"),),
     },

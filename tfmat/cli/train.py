@@ -187,7 +187,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
 
     Then the reference, on the first --num_reference test curves: the Bayes risk, a mean squared
     error that no method can beat on average. η is how many times that error the network makes (1 is
-    perfect). Classical least squares (Levenberg-Marquardt) has an η, too. Both are told of all
+    perfect). Classical least squares (Levenberg-Marquardt) has an η, too. Both are given for all
     curves, and by maximum strain, noise and number of points. The first time it takes seconds for
     laws of two parameters, minutes for more. Laws with memory take a second or two a record
     (--num_reference=200). The data set's folder keeps the risk. Curves whose posterior has not
@@ -330,7 +330,7 @@ _PAGE_SECONDS = 20.0
             *PAGE_FLAGS,
             whole("max_trials", None, "trials, instead of the config's"),
             whole("num_workers", 1, "trials side by side; they share the cores (slurm: elements of the job array)", 1),
-            whole("first_worker", 0, "name of the first", 0),
+            whole("first_worker", 0, "number of the first of them; above 0 where others work already", 0),
             text("lease", "60s", "a worker on another machine that gives no sign for so long counts as dead"),
         ),
         "trials": (
@@ -366,8 +366,7 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     ordinary `tfmat train` in WORKDIR/trials/NUMBER/seed-0. Ctrl-C, SIGTERM and SIGUSR1 save every
     trial (exit status 75); the same command goes on, also after a kill or a power failure: no trial
     that has ended is repeated. A search that has ended does nothing. Workers on several machines
-    share WORKDIR under a lock that needs no flock, only files that are made once (O_EXCL): NFS has
-    that from version 3 on.
+    share WORKDIR; its lock needs no flock, so NFS works from version 3 on.
     """
     if not flag_values.serve:
         for flag in PAGE_FLAGS:
