@@ -393,7 +393,7 @@ _WORDS: dict[str, set[str]] = {
         displacement displ disp clip extension elongation stroke crosshead position travel weg deformation deform
         verformung traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
-        extensomètre extensómetro estensimetro extensômetro extenso ext extens dl δl lvdt lve
+        extensomètre extensómetro estensimetro extensômetro extensom estens extenso ext extens dl δl lvdt lve
         multixtens laserxtens videoxtens course corsa curso carrera
         traversa uzama écrasement wydłużenie przemieszczenie verplaatsing deformace deformácia prodloužení deformație
         posuv predĺženie posunutie nyúlás megnyúlás elmozdulás förlängning forlængelse forlengelse förskjutning
@@ -424,12 +424,14 @@ _ENDINGS = {
 # _EXTENSOMETER: words of a travel or strain that is measured at the specimen.
 _EXTENSOMETER = word_set(
     """
-    extensometer extensomètre extensómetro estensimetro extensômetro extenso längenänderung
+    extensometer extensomètre extensómetro estensimetro extensômetro extensom estens extenso längenänderung
     laengenaenderung verformung dic video videoextensometer videoxtens laserxtens multixtens lve
     ansetzaufnehmer feindehnungsaufnehmer clip feinweg feindehnung feine fd ekstensometr
     extenzometr ekstensometre 伸び計 引伸计 引伸計
     """
 )
+# _CHANGE_OF_LENGTH: words among them that a file without another travel may use for the crosshead's.
+_CHANGE_OF_LENGTH = word_set("längenänderung laengenaenderung verformung")
 # _CROSSHEAD: words of a travel that machine and grips have a share in.
 _CROSSHEAD = word_set(
     """
@@ -583,7 +585,7 @@ _QUALIFIERS = word_set(
     şekil değiştirme en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
     zug traction tracción trazione tração unitaire unitaria unitario material direction quasi static
     cyclic monotonic interpolated resampled long green lagrange lagrangian
-    almansi euler tensor tensorial no nr x y z xx yy zz xy 11 22 33 12 rd td nd
+    almansi euler tensor tensorial no nr x y z xx yy zz xy 11 22 33 12 rd td nd vsg
     """
 )
 _UNDERSTOOD = (
@@ -1226,7 +1228,9 @@ def _nearness(table: Table, index: int) -> int:
     words = _words(header)
     is_strain = _is_named(header, "strain")
     less = 3 if is_strain and _quantity_of(table, index) == "displacement" else 0
-    if _is_of_an_extensometer(header):
+    # `Ext1` in mm beside a travel.
+    is_ext = "ext" in words and not is_strain and _quantity_of(table, index) == "displacement"
+    if _is_of_an_extensometer(header) or (is_ext and not _speaks_of(words, _CROSSHEAD)):
         return 2 - less
     made_of_travel = is_strain and bool(
         words & (_WORDS["displacement"] - _WORDS["strain"] | _TRAVEL)
@@ -2598,7 +2602,9 @@ def _whose_travel(column: Column, follows: tuple[str, int] | None) -> list[str]:
 def _is_any_travel(table: Table, column: Column) -> bool:
     """Whether a travel is called neither an extensometer's nor the machine's, and the file speaks of neither."""
     is_plain = _is_named(column.name, "displacement") and not _is_named(column.name, "strain")
-    if not is_plain or column.is_of_an_extensometer or column.is_of_the_machine:
+    may_be_either = _any_of(_words(column.name), _CHANGE_OF_LENGTH)
+    is_sure = column.is_of_an_extensometer and not may_be_either
+    if not is_plain or is_sure or column.is_of_the_machine:
         return False
     if _noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS):
         return False

@@ -495,6 +495,8 @@ def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
       InputError: not text, empty, or quotes that do not close.
     """
     text, encoding = _decoded(read_bytes(path))
+    if "\\begin{tabular" in text or "\\begin{longtable" in text:
+        text = _of_latex(text)
     steps = [] if encoding == "UTF-8" else [f"read as {encoding} text"]
     lines = _numbered_lines(text)
     if not lines:
@@ -507,10 +509,49 @@ def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
         split = csv.reader((line for _, line in lines), delimiter=delimiter, skipinitialspace=True)
         return [(number, [*cells]) for (number, _), cells in zip(lines, split, strict=True)], steps
     rows = [(number, _split(line, delimiter, number)) for number, line in lines]
+    if delimiter == " ":
+        rows = _with_names_of_words(lines, rows)
     for (number, line), (_, cells) in zip(lines, rows, strict=True):
         if len(line) > _LONGEST_CELL:
             _check_cells(cells, f"line {number}")
     return rows, steps
+
+
+# _LATEX: what stands for letters, units and blanks in a table of LaTeX.
+_LATEX = (
+    (r"\\\\(\[[^\[\]]*\])?|\\(hline|(top|mid|bottom|c)(rule|line))\b(\{[^{}]*\})?|\$", ""),
+    (r"\\(?:mathrm|mathit|text|textbf|textit|si|SI|unit|num)\{([^{}]*)\}", r"\1"),
+    (r"\\(?:var)?epsilon\b", "ε"),
+    (r"\\sigma\b", "σ"),
+    (r"\\mega\\?pascal|\\MPa\b", "MPa"),
+    (r"\\(?=[%&#_])|[{}]", ""),
+    (r"\\[,;: ]|~", " "),
+)
+
+
+def _of_latex(text: str) -> str:
+    """The rows of a LaTeX table with tabs between their cells, and the other lines without commands."""
+    lines = []
+    for line in text.splitlines():
+        is_row = len(re.findall(r"(?<!\\)&", line)) > 0
+        line = re.sub(r"(?<!\\)&", "\t", line)
+        for command, letters in _LATEX:
+            line = re.sub(command, letters, line)
+        lines.append("\t".join(map(str.strip, line.split("\t"))) if is_row else "")
+    return "\n".join(lines)
+
+
+def _with_names_of_words(lines: list[tuple[int, str]], rows: list[Row]) -> list[Row]:
+    """The rows of a table of blanks, with names of several words whole: two in `Axial Force   Axial Strain`."""
+    widths = [len(cells) for _, cells in rows if all(map(looks_like_a_number, cells))]
+    width = max(set(widths), key=widths.count, default=0)
+    found = []
+    for (number, cells), (_, line) in zip(rows, lines, strict=True):
+        if len(cells) != width and not any(map(looks_like_a_number, cells)):
+            names = re.split(r"\s{2,}|\t", line.strip())
+            cells = [*names] if len(names) == width else cells
+        found.append((number, cells))
+    return found
 
 
 def _check_cells(cells: Iterable[Cell], where: str) -> None:
@@ -794,6 +835,8 @@ _RULE = re.compile(r"[-=_─━*]{2,}|:-+:?|-+:")
 _MOST_BLANK = 0.1
 # _REMARKS: how a row begins that is a comment and no row of numbers, besides `#`.
 _REMARKS = ("%", "//", "!", ";")
+# _LONGEST_HEAD: lines between two segments of a table in which notes are looked for.
+_LONGEST_HEAD = 40
 # _TITLE: how a line begins that names a specimen, or a run (the group) of a test.
 _TITLE = re.compile(
     r"(?:specimen|sample|coupon|probe|prüfling|éprouvette|eprouvette|probeta|muestra|provino|provetta|campione"
@@ -904,7 +947,8 @@ def read_tables(
     errors: list[str] = []
     others: list[str] = []
     notes: dict[str, str] = {}
-    for name, rows in read_sheets(path, sheet).items():
+    sheets = read_sheets(path, sheet)
+    for name, rows in sheets.items():
         try:
             if not rows:
                 raise InputError("the sheet is empty; a header row and a curve are expected")
@@ -926,7 +970,28 @@ def read_tables(
             table.steps.append(f"sheets without a table: {', '.join(others)}")
     if not tables:
         raise InputError(errors[0] if errors else "the workbook has no sheet with cells")
+    for table in tables:
+        _add_units(table, {name: rows for name, rows in sheets.items() if name != table.sheet})
     return tables
+
+
+def _add_units(table: Table, sheets: Mapping[str, list[Row]]) -> None:
+    """Adds the units of columns without one that a row of another sheet tells, behind the column's name."""
+    for i, name in enumerate(table.header):
+        if not name or table.units[i] or split_header(name)[1]:
+            continue
+        found = {
+            (cell.strip(), sheet)
+            for sheet, rows in sheets.items()
+            for _, cells in rows
+            if _plain_names([name])[0] in _plain_names(cells)
+            for cell in cells
+            if isinstance(cell, str) and _is_unit_row([cell]) and cell.strip() not in ("-", "1")
+        }
+        if len(found) == 1:
+            ((unit, sheet),) = found
+            table.units[i] = unit
+            table.steps.append(f"the unit of '{name}' from sheet '{sheet}'")
 
 
 def find_tables(
@@ -938,6 +1003,7 @@ def find_tables(
     may leave out what is as before. Rows that go on behind such lines are of the same table; see `read_tables` for
     `cycles`.
     """
+    rows, line, steps = _upright(rows, line, steps)
     filled: list[Row] = []
     blank: list[Row] = []
     for row in rows:
@@ -988,6 +1054,20 @@ def find_tables(
             shown = f"{', '.join(numbers[:6])}{', …' if len(numbers) > 6 else ''}"
             table.steps.append(f"left out the text between the rows in {line} {shown}")
     return _of_specimens(tables, line)
+
+
+def _upright(rows: list[Row], line: str, steps: list[str]) -> tuple[list[Row], str, list[str]]:
+    """The rows, with columns for rows where each row is a channel: a name, a unit perhaps, and its numbers."""
+    if len(rows) > MINIMUM_POINTS * MINIMUM_POINTS:
+        return rows, line, steps
+    of_data = [row for row in rows if _is_data(row[1])]
+    long = [cells for _, cells in of_data if sum(map(looks_like_a_number, cells)) >= MINIMUM_POINTS]
+    if not 2 <= len(long) <= len(of_data) < MINIMUM_POINTS:
+        return rows, line, steps
+    above = [row for row in rows[: rows.index(of_data[0])] if _named_columns(row[1]) < 3]
+    columns = itertools.zip_longest(*long, fillvalue="")
+    turned = [(i, list(cells)) for i, cells in enumerate(columns, start=1) if any(map(str, cells))]
+    return [*above, *turned], "column", [*steps, f"took each {line} as a column"]
 
 
 # _CLOCK_OR_DATE: digits and what stands between them in a time of the day or a date.
@@ -1129,6 +1209,8 @@ def _next_block(rows: list[Row], first: int) -> tuple[int, int] | None:
             is_clear = is_clear or _is_text(cells)
         elif start is None or _is_comment(cells):
             continue
+        elif _is_result(cells) and _are_notes(rows[i : i + _LONGEST_HEAD]):
+            continue  # `Samples,130,130` between segments
         elif is_clear and _is_data(cells) and i + 1 < len(rows) and _is_data(rows[i + 1][1]):
             return start, i
         else:
@@ -1401,17 +1483,17 @@ def _named_columns(cells: list[Cell]) -> int:
 def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[str | None], int]:
     """Names, units of a row of units, and how many of the rows above the data they take."""
     units: list[str | None] = [None] * width
-    used = 0
-    if above and _is_unit_row(above[-1][1]):
-        row = _unlabelled(above[-1][1])
+    used = int(_is_comment_on_columns(above))
+    if len(above) > used and _is_unit_row(above[-1 - used][1]):
+        row = _unlabelled(above[-1 - used][1])
         units = [(row[i] or None) if i < len(row) else None for i in range(width)]
-        used = 1
+        used += 1
     if len(above) == used or _named_columns(above[-1 - used][1]) < 2:
         if used:
             raise InputError(
                 f"{line} {above[-1][0]} holds units, but no line above it names columns"
             )
-        return [], units, 0
+        return _listed(above, width), units, 0
     number, cells = above[-1 - used]
     higher = above[-2 - used : -1 - used]
     are_numbered = all(_NUMBERED.fullmatch(str(cell).strip()) for cell in cells if cell != "")
@@ -1441,6 +1523,30 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
         # LabVIEW writes its row of units well above the names.
         units = [*(cell or None for cell in _unlabelled(labelled[0])), *[None] * width][:width]
     return names, (units + [None] * len(names))[: len(names)], used + 1
+
+
+def _is_comment_on_columns(above: list[Row]) -> bool:
+    """Whether the last line above the data is none of names: Origin writes it below names and units."""
+    if len(above) < 3 or _is_unit_row(above[-1][1]) or not _is_unit_row(above[-2][1]):
+        return False
+    names, comments = ({str(c).strip() for c in above[i][1]} - {""} for i in (-3, -1))
+    return _named_columns(above[-3][1]) >= 2 and len(comments) < len(names)
+
+
+# _LISTED: a line of the head that names a column by its number, such as `Sig1 Time (min)`.
+_LISTED = re.compile(
+    r"(?:sig|signal|col|column|ch|chan|channel|kanal|spalte|field)[ _.]?(\d{1,3})\s*[:=]?\s+(\S.*)",
+    re.IGNORECASE,
+)
+
+
+def _listed(above: list[Row], width: int) -> list[str]:
+    """The names of the columns that lines of the head list by their numbers; empty where they do not name each."""
+    lines = (" ".join(str(cell).strip() for cell in cells).strip() for _, cells in above)
+    listed = [match.groups() for line in lines if (match := _LISTED.fullmatch(line))]
+    names = {int(number): name for number, name in listed}
+    is_whole = len(listed) == width and names.keys() == set(range(1, width + 1))
+    return [names[number] for number in sorted(names)] if is_whole else []
 
 
 def _is_unit_row(cells: list[Cell]) -> bool:
@@ -1474,7 +1580,7 @@ _UNITS_FOLLOW = re.compile(
 )
 # _OTHER_UNITS: units of columns that are not read, and what stands for none.
 _OTHER_UNITS = word_set(
-    "s sec с сек 秒 초 ms min мин h °c c k °f hz v mv n/a # 1/s j kj mj w a ma deg ° rpm"
+    "s sec с сек 秒 초 ms min мин h °c c k °f hz v mv n/a # 1/s j kj mj w a ma deg ° rpm segments cycles"
 )
 # _NUMBERED: names that a logger gives by itself, below those of its user.
 _NUMBERED = re.compile(r"(channel|chan|ch|kanal|canale?|voie|column|col|spalte)[ _.]?\d{1,3}", re.I)

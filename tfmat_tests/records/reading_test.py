@@ -451,6 +451,24 @@ def test_a_travel_tells_the_measure_of_the_strain_and_the_gauge_length(tmp_path)
 
 
 @pytest.mark.parametrize(
+    ("travels", "taken", "in_doubt"),
+    [
+        ("Längenänderung [mm]", 0, True),
+        ("Längenänderung [mm];Standardweg [mm]", 0, False),
+        ("Weg [mm];Ext1 [mm]", 1, False),
+        ("Corsa (mm);Estens. (mm)", 1, False),
+    ],
+)
+def test_a_change_of_length_alone_may_be_the_crossheads(tmp_path, travels, taken, in_doubt):
+    values = [50 * STRAIN, 50 * STRAIN] if ";" in travels else [50 * STRAIN]
+    values[taken] = 40 * STRAIN
+    text = columns(f"{travels};Stress (MPa)".replace(";", ","), *values, STRESS)
+    curve = read_one(write(tmp_path, text), gauge_length=40.0)
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    assert curve.travel_in_doubt == in_doubt
+
+
+@pytest.mark.parametrize(
     "head", ["Flow strain,Flow stress (MPa)", "Umformgrad,Fließspannung (MPa)"]
 )
 def test_flow_stresses_are_true(tmp_path, head):

@@ -503,3 +503,93 @@ def test_rows_that_a_column_marks_are_left_out(tmp_path, name, good, bad):
     assert f"left out 3 rows that column '{name}' marks" in curve.steps[0]
     path = write(tmp_path, path.read_text().replace(f",{bad}\n", ",Stage 2\n"))
     assert len(read_curves(path)[0].strain) == len(STRAIN)
+
+
+def cells(values, separator: str) -> str:
+    return separator.join(f"{value:.8g}" for value in values)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "  Axial Strain   Axial Stress\n     (mm/mm)          (MPa)",
+        "strain      stress\n(x10^-3)    (MPa)",
+        "# Axial Strain   Mean Stress (MPa)",
+    ],
+)
+def test_names_of_several_words_over_a_table_of_blanks(tmp_path, head):
+    factor = 1e3 if "10^-3" in head else 1.0
+    rows = [f"{e:14.8g}  {s:14.8g}" for e, s in zip(factor * STRAIN, STRESS, strict=True)]
+    (curve,) = read_curves(write(tmp_path, "\n".join([head, *rows])))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+
+
+def test_a_table_with_a_row_for_each_channel_is_turned(tmp_path):
+    rows = [f"Strain (%);{cells(100 * STRAIN, ';')}", f"Stress (MPa);{cells(STRESS, ';')}"]
+    (curve,) = read_curves(write(tmp_path, "\n".join(["Specimen: A1", *rows])))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    assert "took each line as a column" in curve.steps[0]
+    numbers = range(1, len(STRAIN) + 1)
+    rows = [
+        ["Channel", "Unit", *numbers],
+        ["Load", "kN", *(0.08 * STRESS).tolist()],
+        ["Strain", "%", *(100 * STRAIN).tolist()],
+    ]
+    path = write_workbook(tmp_path / "a.xlsx", {"S": rows})
+    (curve,) = read_curves(path, ReadingOptions(area=80.0))
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+
+
+@pytest.mark.parametrize("comments", ["P3\tP3", "\tP3"])
+def test_a_line_of_comments_below_names_and_units_names_nothing(tmp_path, comments):
+    head = f"Strain\tStress\n%\tGPa\n{comments}"
+    (curve,) = read_curves(write(tmp_path, table(head, "\t")))
+    np.testing.assert_allclose(curve.strain, STRAIN / 100)
+    np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
+
+
+def test_columns_that_the_head_lists_by_number(tmp_path):
+    head = "Instrument\tDMA\nNsig\t2\nSig1\tStress (GPa)\nSig2\tStrain (%)\nStartOfData"
+    (curve,) = read_curves(write(tmp_path, table(head, "\t", STRESS, 100 * STRAIN)))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
+
+
+def test_units_that_another_sheet_tells(tmp_path):
+    points = zip((100 * STRAIN).tolist(), (0.08 * STRESS).tolist(), strict=True)
+    sheets = {
+        "Info": [["Channel", "Unit", "Sensor"], ["Force", "kN", "LC 100"], ["Dehnung", "%", "B1"]],
+        "Data": [["Dehnung", "Force"], *map(list, points)],
+    }
+    path = write_workbook(tmp_path / "a.xlsx", sheets)
+    (curve,) = read_curves(path, ReadingOptions(area=80.0))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    assert "the unit of 'Force' from sheet 'Info'" in curve.steps[0]
+    sheets["More"] = [["Force", "N"]]
+    with pytest.raises(InputError, match="column 'Force' has no unit"):
+        read_curves(write_workbook(tmp_path / "b.xlsx", sheets), ReadingOptions(area=80.0))
+
+
+def test_a_latex_table_is_read(tmp_path):
+    rows = [f"{100 * e:.8g} & {s:.8g} \\\\" for e, s in zip(STRAIN, STRESS, strict=True)]
+    head = "\\begin{tabular}{cc}\n\\toprule\n$\\varepsilon$ (\\%) & $\\sigma$ (MPa) \\\\ \\midrule"
+    text = "\n".join(["\\caption{Bar 7}", head, *rows, "\\bottomrule", "\\end{tabular}"])
+    (curve,) = read_curves(write(tmp_path, text, "a.tex"))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+
+
+def test_segments_of_a_labview_file_are_one_table(tmp_path):
+    parts = ["LabVIEW Measurement\nX_Columns\tMulti\n***End_of_Header***\n"]
+    for i in (range(10), range(10, 20)):
+        parts += [
+            "Channels\t2\t\nSamples\t10\t10\nDate\t2026/11/28\t2026/11/28\nY_Unit_Label\t%\tGPa",
+            "X0\t0\t0\nDelta_X\t1\t1\n***End_of_Header***\t\t\nX_Value\tStrain\tStress",
+            *(f"{k}\t{100 * STRAIN[k]:.8g}\t{STRESS[k]:.8g}" for k in i),
+        ]
+    (curve,) = read_curves(write(tmp_path, "\n".join(parts), "a.lvm"))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
