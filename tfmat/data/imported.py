@@ -91,7 +91,7 @@ def parameters_of_columns(
 
 
 def check_points(path: pathlib.Path, strain: Array, stress: Array) -> None:
-    """Every curve: finite up to its end, NaN after it, at least two points, strain rising."""
+    """Every curve: finite up to its end, NaN after it, at least two points, strain rising; not all the same."""
     for name, array in (("strain", strain), ("stress", stress)):
         infinite = np.argwhere(np.isinf(array))
         if len(infinite):
@@ -116,6 +116,11 @@ def check_points(path: pathlib.Path, strain: Array, stress: Array) -> None:
             f"{path}: strain of curve {curve} does not rise from point {point} to {point + 1} "
             f"({strain[curve, point]:g} to {strain[curve, point + 1]:g}); only monotonic loading can be used"
         )
+    if all(
+        np.array_equal(each, np.broadcast_to(each[0], each.shape), equal_nan=True)
+        for each in (strain, stress)
+    ):
+        raise InputError(f"{path}: all curves are the same; nothing tells their parameters")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -413,7 +418,7 @@ _TRIED = 200
 def _check_follows(
     source: pathlib.Path, law: Law, curves: LabelledCurves, given: Mapping[str, int]
 ) -> None:
-    """InputError where curves are far from the law at their own parameters: other units or measures, or rows mixed up."""
+    """InputError where curves are far from the law at their own parameters: another unit, or mixed-up rows."""
     if law.tests != ("monotonic",):
         return
     rows = np.linspace(0, len(curves.values) - 1, min(len(curves.values), _TRIED)).astype(int)

@@ -354,6 +354,10 @@ def _set(name: str, index: tuple[int, ...], value: float) -> Any:
         (_set("parameters", (7, 1), np.nan), "offset of curve 7 is not a finite number"),
         (_set("stress", (7, 100), np.nan), "curve 7 has NaN at point 100, before its end"),
         (_set("stress", (7, 100), np.inf), "stress of curve 7 is infinite at point 100"),
+        (
+            lambda a: a.update({name: a[name][[5] * 40] for name in ("strain", "stress")}),
+            "all curves are the same",
+        ),
         (_set("strain", (7, 100), 0.0), "strain of curve 7 does not rise from point 99 to 100"),
         (
             lambda a: a["stress"].__setitem__((7, slice(1, None)), np.nan),
