@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from tfmat.backends.base import Backend, Collectives
     from tfmat.data.dataset import Kept
-    from tfmat.identification.identifier import Identifier
-    from tfmat.identification.networks import Calibration, NetworkFile, Spread
+    from tfmat.identification.networks import Calibration, Identifier, NetworkFile, Spread
     from tfmat.identification.results import Evaluation
     from tfmat.launch.processes import Processes
     from tfmat.materials.law import Array
@@ -474,8 +473,7 @@ _EXAMPLE_SAMPLES = 1000
 
 def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
     """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
-    from tfmat.identification.identifier import Identifier
-    from tfmat.identification.networks import Spread, read_sidecar, write_calibration
+    from tfmat.identification.networks import Identifier, Spread, read_sidecar, write_calibration
 
     about = read_sidecar(workdir)
     known = about.spread if about.uncertainty == "flow" else about.calibration
@@ -582,8 +580,8 @@ def evaluation_of(workdir: str) -> "Evaluation":
 def _evaluate(workdir: str, dataset: PackedDataset) -> "Evaluation":
     """Writes evaluation.json, with the reference where there is one that is quick, and returns it."""
     from tfmat.identification.evaluate import add_reference, evaluate
-    from tfmat.identification.identifier import Identifier
     from tfmat.identification.likelihood import has_unknown_errors
+    from tfmat.identification.networks import Identifier
     from tfmat.report.run_files import write_evaluation
 
     identifier = Identifier.open(workdir)
@@ -603,7 +601,7 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     if settings is None:
         return
     from tfmat.identification.answer import identify
-    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.networks import Identifier
     from tfmat.report.run_files import write_example_picture, write_example_posterior
     from tfmat.report.tables import identification_table
 

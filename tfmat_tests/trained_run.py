@@ -119,8 +119,7 @@ def _with_head(
 @pytest.fixture(scope="session")
 def uncertain_run(trained_run: TrainedRun) -> pathlib.Path:
     """The trained run's folder with a head that says 0.02 and 0.05 of every curve; not to be written into either."""
-    from tfmat.identification.identifier import Identifier
-    from tfmat.identification.networks import write_calibration
+    from tfmat.identification.networks import Identifier, write_calibration
     from tfmat.workflow import calibrate
 
     with alone(trained_run.workdir.parent) as folder:

@@ -202,7 +202,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
         from tfmat.launch.processes import prepare_tensorflow
 
         prepare_tensorflow(one_thread_an_operation=True, own_program=True)
-        from tfmat.identification.identifier import Identifier
+        from tfmat.identification.networks import Identifier
 
         source = Identifier.open(network)
     with progress_bar("identifying", "curves") as progress:

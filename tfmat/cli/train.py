@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tfmat.config import Config, Settings
     from tfmat.data.dataset import PackedDataset
     from tfmat.identification.evaluate import Evaluated
-    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.networks import Identifier
     from tfmat.workflow import Job
 
 # --------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     check_output_file("json", flag_values.json)
     if flag_values["num_reference"].present and not flag_values.reference:
         raise InputError("--num_reference is of the reference; leave it or --noreference out")
-    from tfmat.identification.networks import read_sidecar
+    from tfmat.identification.networks import Identifier, read_sidecar
     from tfmat.launch.processes import prepare_tensorflow
 
     # A run that is not there is named before TensorFlow is loaded.
@@ -213,7 +213,6 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.data.dataset import PackedDataset
     from tfmat.files import write_json
     from tfmat.identification.evaluate import evaluate, find_test_data
-    from tfmat.identification.identifier import Identifier
     from tfmat.report.pages import write_training_report
     from tfmat.report.run_files import write_evaluation
     from tfmat.report.tables import evaluation_tables

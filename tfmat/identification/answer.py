@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy
@@ -25,12 +25,11 @@ from tfmat.identification.least_squares import (
     stress_by_strain,
 )
 from tfmat.identification.likelihood import UNLIKE_NOISE, MeasuredErrors, MeasuredTests
-from tfmat.identification.networks import Sidecar, in_units
+from tfmat.identification.networks import Identifier, Sidecar, check_samples, in_units
 from tfmat.identification.next_test import NextTests, finite_or_none, next_tests_of, open_caveats
 from tfmat.identification.posterior import (
     Certificate,
     Posterior,
-    check_samples,
     independent_normal,
     inference_data,
     normal_proposals,
@@ -67,9 +66,6 @@ from tfmat.records.record import (
 )
 from tfmat.records.simulation import CurveSettings, features_of
 from tfmat.records.tensile import Property, TensileProperties, elastic_part
-
-if TYPE_CHECKING:
-    from tfmat.identification.identifier import Identifier
 
 # --------------------------------------------------------------------------------------------------
 # The answer of a network to the tests of one material, and the posterior it is corrected to.
@@ -112,7 +108,7 @@ class Predicted:
 
 
 def predict(
-    network: "Identifier", record: MeasuredRecord, may_fail: bool, samples: int = 0
+    network: Identifier, record: MeasuredRecord, may_fail: bool, samples: int = 0
 ) -> tuple[Predicted | None, list[Caveat]]:
     """The network's answer, and what it was not trained for.
 
@@ -153,7 +149,7 @@ def predict(
 
 
 def _predict_curve(
-    network: "Identifier", curve: MeasuredTest, may_fail: bool, samples: int
+    network: Identifier, curve: MeasuredTest, may_fail: bool, samples: int
 ) -> tuple[Predicted | None, list[Caveat]]:
     try:
         strain, stress, valid = resample(curve.strain, curve.stress_mpa, network.target)
@@ -168,7 +164,7 @@ def _predict_curve(
     return _predicted(network, features_of(strain[None], stress[None], valid[None]), samples), []
 
 
-def _predicted(network: "Identifier", features: np.ndarray, samples: int) -> Predicted:
+def _predicted(network: Identifier, features: np.ndarray, samples: int) -> Predicted:
     """The answer for one record [1, points, channels]."""
     raw, std, limits = network.answers(features)
     if not np.isfinite(raw).all():
@@ -214,7 +210,7 @@ def _parts(tests: Sequence[MeasuredTest], names: Sequence[str]) -> list[list[Mea
     return parts
 
 
-def _product(network: "Identifier", parts: Sequence[np.ndarray], samples: int) -> Predicted | None:
+def _product(network: Identifier, parts: Sequence[np.ndarray], samples: int) -> Predicted | None:
     """One answer of whole posteriors of different tests of one material; None where too few of their draws count.
 
     Given the parameters tests know nothing of each other, and before them labels are uniform. So the posterior is the
@@ -1101,7 +1097,7 @@ _LEAST_NOISE = 0.2
 
 
 def identify(
-    source: "Identifier | Sidecar",
+    source: Identifier | Sidecar,
     records: Sequence[MeasuredRecord],
     *,
     fixed: Mapping[str, float] | None = None,
@@ -1176,12 +1172,12 @@ def completed(
 
 
 def network_of(
-    source: "Identifier | Sidecar",
+    source: Identifier | Sidecar,
     fixed: Mapping[str, float],
     least_squares: bool,
     samples: int,
     correct: bool,
-) -> "Identifier | None":
+) -> Identifier | None:
     """The network that answers, if there is one; InputError where nothing answers what is asked for."""
     if samples:
         is_sampled = least_squares and correct and source.law is not None
@@ -1194,7 +1190,7 @@ def network_of(
 
 
 def _without_law(
-    source: "Identifier", record: MeasuredRecord, answered: Predicted, samples: int
+    source: Identifier, record: MeasuredRecord, answered: Predicted, samples: int
 ) -> Identification:
     parameters = source.parameters
     predicted, posterior = posterior_of(None, answered, record, None, samples, correct=False)
@@ -1227,7 +1223,7 @@ def _without_law(
 
 
 def notes_on_fixed(
-    source: "Identifier | Sidecar", fixed: Mapping[str, float]
+    source: Identifier | Sidecar, fixed: Mapping[str, float]
 ) -> tuple[list[str], list[Caveat]]:
     """A step, and perhaps warnings, about the parameters that were given."""
     if not fixed:
@@ -1250,7 +1246,7 @@ def notes_on_fixed(
 
 def _answer(
     law: Law,
-    source: "Identifier | Sidecar",
+    source: Identifier | Sidecar,
     record: MeasuredRecord,
     predicted: Predicted | None,
     said: list[Caveat],
@@ -1315,7 +1311,7 @@ def _without_unfounded_interval(
     errors: Mapping[str, float],
     noise: float,
     record: MeasuredRecord,
-    source: "Identifier | Sidecar",
+    source: Identifier | Sidecar,
 ) -> Predicted | None:
     """The network's answer, without its intervals where the record is not like those that they were calibrated on.
 
@@ -1338,7 +1334,7 @@ def _without_unfounded_interval(
 
 def _caveats(
     law: Law,
-    source: "Identifier | Sidecar",
+    source: Identifier | Sidecar,
     record: MeasuredRecord,
     method: Method,
     predicted: Predicted | None,
@@ -1439,7 +1435,7 @@ def _network_caveats(
 
 
 def _misfit_of_curve(
-    law: Law, source: "Identifier | Sidecar", curve: MeasuredTest, best: BestFit, noise: float
+    law: Law, source: Identifier | Sidecar, curve: MeasuredTest, best: BestFit, noise: float
 ) -> Iterator[Caveat]:
     """How far, and where, the law's best answer is from one rising loading with so much noise, %."""
     largest = float(np.abs(curve.stress_mpa).max())

@@ -10,7 +10,6 @@ import os
 import pathlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import (
-    TYPE_CHECKING,
     Any,
     NamedTuple,
     TypedDict,
@@ -27,9 +26,16 @@ from tfmat.identification.answer import Identification, completed
 from tfmat.identification.answer import identify as identify_records
 from tfmat.identification.caveats import unidentifiable
 from tfmat.identification.least_squares import BETTER, EVIDENCE, comes_to_the_noise, conditioned
-from tfmat.identification.networks import Sidecar, find_network, in_units, law_alone, source_of
+from tfmat.identification.networks import (
+    Identifier,
+    Sidecar,
+    check_samples,
+    find_network,
+    in_units,
+    law_alone,
+    source_of,
+)
 from tfmat.identification.next_test import check_next_test
-from tfmat.identification.posterior import check_samples
 from tfmat.identification.results import Ranked
 from tfmat.identification.side_by_side import all_in_processes
 from tfmat.launch.processes import prepare_tensorflow
@@ -56,10 +62,6 @@ from tfmat.records.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.records.record import CurveTarget, MeasuredRecord, MeasuredTest, resample
 from tfmat.records.simulation import features_of
 from tfmat.records.tables import MINIMUM_POINTS, Frame, axis_unit, find_files, is_frame
-
-if TYPE_CHECKING:
-    from tfmat.identification.identifier import Identifier
-
 
 # AUTO: stands for all laws that fit the kind of test, ranked.
 AUTO = "auto"
@@ -577,13 +579,13 @@ def network_answers(
     return ArrayAnswer(identifier.law, values, units, labels, *known)
 
 
-def opened(folder: pathlib.Path) -> "Identifier":
+def opened(folder: pathlib.Path) -> Identifier:
     """The network in a folder, loaded once while it is not changed."""
     return _identifier(folder, _changed(folder))
 
 
 def _answers(
-    identifier: "Identifier", strain: Array, stress: Array
+    identifier: Identifier, strain: Array, stress: Array
 ) -> tuple[Array, Array | None, Array | None]:
     """The network's answers, cut to 0-1, std [curves, identified] each, and 95 % limits [..., 2] or None."""
     strain = np.broadcast_to(strain, stress.shape)
@@ -703,11 +705,9 @@ def _changed(workdir: pathlib.Path) -> int:
 
 
 @functools.lru_cache(maxsize=4)
-def _identifier(workdir: pathlib.Path, changed: int) -> "Identifier":
+def _identifier(workdir: pathlib.Path, changed: int) -> Identifier:
     # TensorFlow is loaded when the first curve comes, not by `import tfmat`, and says nothing.
     prepare_tensorflow()
-    from tfmat.identification.identifier import Identifier
-
     return Identifier.open(workdir)
 
 

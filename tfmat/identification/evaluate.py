@@ -8,7 +8,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,13 +26,13 @@ from tfmat.identification.least_squares import (
     fit_with_noise,
 )
 from tfmat.identification.likelihood import (
-    PRIOR_VARIANCE,
     DrawnErrors,
     NoiseModel,
     SimulatedErrors,
     has_known_errors,
     unknown_likelihood,
 )
+from tfmat.identification.networks import Identifier
 from tfmat.identification.posterior import FEWEST_SAMPLES, LARGEST_K, Posterior
 from tfmat.identification.results import (
     COVERAGE,
@@ -56,12 +56,9 @@ from tfmat.identification.results import (
     ZScore,
 )
 from tfmat.identification.sampling import Progress, adaptive_of_many
-from tfmat.materials.law import Array, History, Law, Parameter, TestSet
+from tfmat.materials.law import PRIOR_VARIANCE, Array, History, Law, Parameter, TestSet
 from tfmat.records.laboratory import Apparatus
 from tfmat.records.simulation import SIMULATION_VERSION, CurveSettings, observed, split_features
-
-if TYPE_CHECKING:
-    from tfmat.identification.identifier import Identifier
 
 # --------------------------------------------------------------------------------------------------
 # How good answers are: parameters beside the truth, curves beside the measured ones, and what intervals hold.
@@ -954,7 +951,7 @@ _FOLDS = 5
 
 
 def check_posterior(
-    identifier: "Identifier", features: np.ndarray, true_labels: Array
+    identifier: Identifier, features: np.ndarray, true_labels: Array
 ) -> PosteriorScores | None:
     """The numbers of `posterior_scores` for the first of these curves; None for a network without a whole posterior."""
     if identifier.uncertainty != "flow":
@@ -1046,7 +1043,7 @@ def _band(curves: int) -> float:
 
 
 def compare_posteriors(
-    identifier: "Identifier",
+    identifier: Identifier,
     dataset: "PackedDataset",
     num_curves: int,
     progress: Progress | None = None,
@@ -1115,7 +1112,7 @@ def _log_ratios(target: SimulatedErrors, records: NDArray[np.integer], draws: Po
 
 
 def _known(
-    identifier: "Identifier", dataset: "PackedDataset", num_curves: int
+    identifier: Identifier, dataset: "PackedDataset", num_curves: int
 ) -> tuple[SimulatedErrors, np.ndarray, Array]:
     """The likelihoods of the first test curves, these themselves, and their true labels."""
     check_reference(dataset)
@@ -1141,7 +1138,7 @@ def _known(
 
 def _add_sampled(
     found: BesideExact,
-    identifier: "Identifier",
+    identifier: Identifier,
     target: SimulatedErrors,
     draws: Posterior,
     true: Array,
@@ -1230,7 +1227,7 @@ class Evaluated:
 
 
 def evaluate(
-    identifier: "Identifier",
+    identifier: Identifier,
     dataset: PackedDataset,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluated:
@@ -1295,7 +1292,7 @@ def evaluate(
 
 def add_reference(
     evaluation: Evaluated,
-    identifier: "Identifier",
+    identifier: Identifier,
     dataset: PackedDataset,
     num_curves: int,
     progress: Callable[[int, int], None] | None = None,
@@ -1346,7 +1343,7 @@ def find_test_data(
     return folder
 
 
-def _network_rate(identifier: "Identifier", features: np.ndarray) -> float:
+def _network_rate(identifier: Identifier, features: np.ndarray) -> float:
     """Curves a second of the network alone, the best of three calls (it was traced before)."""
     if identifier.uncertainty == "flow":  # which takes as long for fifty times fewer
         features = features[: CURVES_PER_CALL // 50]
@@ -1359,7 +1356,7 @@ def _network_rate(identifier: "Identifier", features: np.ndarray) -> float:
     return len(features) / fastest
 
 
-def check_same_task(identifier: "Identifier", dataset: PackedDataset) -> None:
+def check_same_task(identifier: Identifier, dataset: PackedDataset) -> None:
     """InputError where the data set has no test curves, or others than the network answers."""
     if dataset.num_test == 0:
         raise InputError(
@@ -1402,7 +1399,7 @@ def _noise(dataset: PackedDataset) -> tuple[float, float]:
 
 
 def _curve_errors(
-    identifier: "Identifier",
+    identifier: Identifier,
     dataset: PackedDataset,
     features: np.ndarray,
     labels: Array,
@@ -1419,14 +1416,14 @@ def _curve_errors(
     )
 
 
-def _true_labels(identifier: "Identifier", true_values: Array) -> Array:
+def _true_labels(identifier: Identifier, true_values: Array) -> Array:
     """[curves, parameters], on the scale of the network's ranges."""
     columns = zip(identifier.parameters, true_values.T, strict=True)
     return np.stack([p.to_unit_interval(column) for p, column in columns], axis=1)
 
 
 def _coverage(
-    identifier: "Identifier", true: Array, labels: Array, known: list[tuple[Array, Array]]
+    identifier: Identifier, true: Array, labels: Array, known: list[tuple[Array, Array]]
 ) -> dict[str, Coverage] | None:
     if not known:
         return None

@@ -22,7 +22,7 @@ from tfmat.identification.least_squares import (
     missed_knee,
     zero_effects,
 )
-from tfmat.materials.law import Array, History, Law, TestSet
+from tfmat.materials.law import PRIOR_VARIANCE, Array, History, Law, TestSet
 from tfmat.records.laboratory import OBSERVATION, Apparatus, log_uniform
 from tfmat.records.record import MeasuredRecord, coarse
 from tfmat.records.simulation import CurveSettings, RecordForm
@@ -39,8 +39,6 @@ from tfmat.records.tensile import StrainError
 # too. `MeasuredErrors` is the target of measured tests.
 
 
-# PRIOR_VARIANCE: of a label, uniform between 0 and 1; it bounds what can be unknown.
-PRIOR_VARIANCE = 1.0 / 12.0
 # _LEAST_DEVIATION: stands in for the standard deviation of a point without noise, where the noise is relative and the
 # stress zero.
 _LEAST_DEVIATION = 1e-9

@@ -17,17 +17,12 @@ from tfmat.identification.least_squares import (
     residuals_of,
     widened,
 )
-from tfmat.identification.likelihood import (
-    PRIOR_VARIANCE,
-    NoiseModel,
-    SimulatedErrors,
-    unknown_likelihood,
-)
+from tfmat.identification.likelihood import NoiseModel, SimulatedErrors, unknown_likelihood
 from tfmat.identification.posterior import Certificate, Posterior
 from tfmat.identification.results import COVERAGE, Narrowing, NextTest, Quantity, TestGain
 from tfmat.identification.sampling import adaptive_of_many
 from tfmat.identification.side_by_side import one_thread_a_product
-from tfmat.materials.law import Array, History, Law, Parameter, TestSet
+from tfmat.materials.law import PRIOR_VARIANCE, Array, History, Law, Parameter, TestSet
 from tfmat.materials.numerics import Residuals
 from tfmat.materials.registry import LAWS
 from tfmat.records.files import refusal, takes_tests

@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 import tfmat
 from tfmat.errors import InputError
 from tfmat.files import atomic_write
-from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.identification.results import Sampled, SampledPosterior
-from tfmat.materials.law import Array, Parameter
+from tfmat.materials.law import PRIOR_VARIANCE, Array, Parameter
 
 Status = Literal["amortised", "corrected", "resampled", "chains", "do not trust"]
 
@@ -367,30 +366,6 @@ def _quantiles(ordered: Array, places: Array) -> Array:
     below = np.minimum(places.astype(int), ordered.shape[1] - 2)
     part = (places - below)[:, None]
     return ordered[:, below] * (1.0 - part) + ordered[:, below + 1] * part
-
-
-def check_samples(
-    samples: int,
-    uncertainty: str,
-    fixed: Collection[str] = (),
-    *,
-    is_sampled: bool = False,
-) -> None:
-    """InputError where there is no posterior to draw from.
-
-    Args:
-      samples: that are asked for.
-      uncertainty: the network's head, `none` where there is no network.
-      fixed: parameters that are given, about which no network was asked.
-      is_sampled: whether a law's likelihood is sampled about the fit of least squares where no network answers.
-    """
-    if samples < 1:
-        raise InputError(f"samples is {samples}; give 1 or more")
-    if (fixed or uncertainty == "none") and not is_sampled:
-        raise InputError(
-            "samples need least squares of a known law, corrected (leave --noleast_squares and --nocorrect out), or a "
-            "network that says how sure it is and knows all parameters; train one with model.uncertainty=flow"
-        )
 
 
 def independent_normal(labels: Array, std: Array, samples: int, seed: int) -> Posterior:

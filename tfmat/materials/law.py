@@ -139,6 +139,8 @@ def driven_where(driven: Array | TestSet, valid: NDArray[np.bool_]) -> Array | T
 
 
 Scale = Literal["linear", "log"]
+# PRIOR_VARIANCE: of a label, uniform between 0 and 1; it bounds what can be unknown.
+PRIOR_VARIANCE = 1.0 / 12.0
 # The size of a value of 0, as a share of its range.
 _LEAST_SIZE = 1e-2
 

@@ -5,7 +5,7 @@ import pytest
 
 import tfmat
 from tfmat.errors import InputError
-from tfmat.identification.identifier import Identifier
+from tfmat.identification.networks import Identifier
 from tfmat.materials import find_law
 
 

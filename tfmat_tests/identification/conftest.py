@@ -9,6 +9,6 @@ __all__ = ["identifier", "posterior_run", "trained_run", "uncertain_run"]
 
 @pytest.fixture(scope="module")
 def identifier(trained_run):
-    from tfmat.identification.identifier import Identifier  # some of these tests need no TensorFlow
+    from tfmat.identification.networks import Identifier  # some of these tests need no TensorFlow
 
     return Identifier.open(trained_run.workdir)

@@ -9,8 +9,7 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.identification.evaluate import CURVES_PER_CALL
-from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import read_sidecar
+from tfmat.identification.networks import Identifier, read_sidecar
 
 
 @pytest.fixture

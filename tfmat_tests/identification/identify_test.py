@@ -10,8 +10,7 @@ import scipy.optimize
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.identification.answer import identify
-from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import find_network, law_alone, source_of
+from tfmat.identification.networks import Identifier, find_network, law_alone, source_of
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve, write_example_curve
 from tfmat.records.record import CurveTarget, MeasuredRecord

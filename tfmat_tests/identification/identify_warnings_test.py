@@ -5,8 +5,7 @@ import pytest
 
 import tfmat
 from tfmat.identification.answer import identify
-from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import law_alone, source_of
+from tfmat.identification.networks import Identifier, law_alone, source_of
 from tfmat.materials import History, find_law
 from tfmat.records.cleaning import clean
 from tfmat.records.files import find_records, load_records, write_example_curve

@@ -11,8 +11,8 @@ import scipy.stats
 from tfmat.data.dataset import generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification.evaluate import c2st, compare_posteriors, posterior_scores
-from tfmat.identification.identifier import Identifier
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
+from tfmat.identification.networks import Identifier
 from tfmat.identification.posterior import Posterior
 from tfmat.records.simulation import CurveSettings, observed
 

@@ -21,8 +21,7 @@ from tfmat.identification.evaluate import (
     evaluate,
     posterior_scores,
 )
-from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import Spread
+from tfmat.identification.networks import Identifier, Spread
 from tfmat.identification.posterior import (
     Certificate,
     Posterior,

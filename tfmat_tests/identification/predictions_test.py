@@ -11,7 +11,7 @@ import tfmat
 from tfmat.config import apply_override, default_config
 from tfmat.files import write_json
 from tfmat.identification.answer import Predicted, predict, recommended_method
-from tfmat.identification.identifier import Identifier
+from tfmat.identification.networks import Identifier
 from tfmat.identification.posterior import Certificate, Posterior
 from tfmat.materials import find_law
 from tfmat.networks.factory import build_model

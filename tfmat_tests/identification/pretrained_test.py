@@ -12,8 +12,13 @@ from tfmat.config import load_config
 from tfmat.errors import InputError
 from tfmat.identification.answer import predict
 from tfmat.identification.evaluate import COVERAGES, coverage, posterior_scores, rmse_percent
-from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import find_network, name_of, pretrained_laws, read_sidecar
+from tfmat.identification.networks import (
+    Identifier,
+    find_network,
+    name_of,
+    pretrained_laws,
+    read_sidecar,
+)
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import measured_records
 from tfmat.records.reading import ReadingOptions

@@ -215,7 +215,7 @@ def test_what_a_network_never_saw_is_told_beside_least_squares():
     """A network without training, of tension alone, asked about planar tension too, and at large strains."""
     import keras
 
-    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.networks import Identifier
 
     settings = CurveSettings(
         law="mooney_rivlin",
@@ -271,7 +271,7 @@ def test_resspylab_steel_together(resspylab_steel):
 
 def test_resspylab_steel_together_from_the_network_that_comes_with_tfmat(resspylab_steel):
     """A search from its answer to both tests is as good as many starts."""
-    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.networks import Identifier
 
     law, record = resspylab_steel
     network = Identifier.open(find_network(None, "voce_chaboche"))

@@ -12,8 +12,7 @@ import tfmat
 from tfmat.errors import InputError
 from tfmat.identification.answer import identify
 from tfmat.identification.evaluate import COVERAGES, coverage, evaluate
-from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import Calibration, Spread, in_units, read_sidecar
+from tfmat.identification.networks import Calibration, Identifier, Spread, in_units, read_sidecar
 from tfmat.materials import find_law
 from tfmat.records.cleaning import clean
 from tfmat.records.files import example_curve, write_example_curve

@@ -14,7 +14,7 @@ from tfmat.config import Settings, apply_override, default_config
 from tfmat.data.dataset import Kept, PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification import side_by_side
-from tfmat.identification.identifier import Identifier
+from tfmat.identification.networks import Identifier
 from tfmat.networks.factory import build_for
 from tfmat.networks.law_fit import LawFit
 from tfmat.workflow import curve_settings, main_job, make_dataset, train
