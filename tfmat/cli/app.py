@@ -1,5 +1,6 @@
 """`tfmat app`: a page for files of tests, in the browser and on this machine alone: read, fit, compare, download.
 
+The server's part serves the page of a search, too (`tfmat tune --status --serve`).
 `Work` holds files and answers, without a browser; the rest draws them with NiceGUI. NiceGUI is small, starts in two
 seconds and brings its figures with it, so that nothing is asked of the internet.
 """
@@ -9,19 +10,24 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import http.server
 import pathlib
 import re
+import secrets
 import shutil
+import socket
+import sys
 import tempfile
+import threading
 import traceback
+import webbrowser
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl.flags import FlagValues
 
-from tfmat.cli.flags import command, known_parameters
-from tfmat.cli.serving import PAGE_FLAGS, asked_here, open_place
+from tfmat.cli.flags import PAGE_FLAGS, command, known_parameters
 from tfmat.errors import InputError, Interrupted, TfmatError
 from tfmat.files import write_json
 from tfmat.identification.answer import Effort, Identification, Value, identify, pool
@@ -1007,7 +1013,105 @@ def _found_or_why(job: Callable[[], list[Identification]]) -> list[Identificatio
 
 
 # --------------------------------------------------------------------------------------------------
-# The server.
+# A page for its user alone: an address that nobody can guess, no other site's requests, Ctrl-C ends it.
+
+
+# SECONDS: after how many the browser asks again for a page that changes.
+SECONDS = 5
+
+
+class Place(NamedTuple):
+    """Where a page is served."""
+
+    listening: socket.socket
+    path: str
+    address: str
+
+
+def open_place(port: int, browser: bool) -> Place:
+    """Listens on loopback, prints the address, and opens the browser there.
+
+    Raises:
+      InputError: the port cannot be had.
+    """
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise InputError(
+            f"port {port} cannot be had: {error.strerror}; give another one, or leave --port out"
+        ) from error
+    path = f"/{secrets.token_urlsafe(12)}"
+    address = f"http://localhost:{listening.getsockname()[1]}{path}"
+    print(f"tfmat: the page is at {address}\ntfmat: Ctrl-C ends it", flush=True)
+    if browser:
+        threading.Timer(1.0, webbrowser.open, [address]).start()
+    return Place(listening, path, address)
+
+
+def asked_here(host: str, origin: str | None) -> bool:
+    """False for what another site's page sends, and for a name that somebody else pointed here."""
+    name = host.rpartition(":")[0] or host
+    return name in ("127.0.0.1", "localhost") and origin in (None, f"http://{host}")
+
+
+def serve_page(render: Callable[[], tuple[str, bool]], *, port: int, browser: bool) -> None:
+    """Serves one page that changes, until Ctrl-C.
+
+    Args:
+      render: returns the page, and whether it may still change; the browser then asks again by itself.
+      port: of this machine; 0 for a free one.
+      browser: opens the page.
+
+    Raises:
+      InputError: the port cannot be had, or the page cannot be made when the server starts.
+    """
+    render()
+    place = open_place(port, browser)
+    turn = threading.Lock()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        server_version, sys_version = "tfmat", ""
+
+        def do_GET(self) -> None:
+            if not asked_here(self.headers.get("Host", ""), self.headers.get("Origin")):
+                self.send_error(403)
+            elif self.path != place.path:
+                self.send_error(404)
+            else:
+                self.answer()
+
+        def answer(self) -> None:
+            try:
+                with turn:
+                    page, changes = render()
+            except InputError as error:
+                print(f"tfmat: {error}", file=sys.stderr)
+                self.send_error(503)
+                return
+            content = page.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            if changes:
+                self.send_header("Refresh", str(SECONDS))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: Any) -> None:
+            """A browser that leaves in the middle of a page is no fault."""
+
+    server = Server(place.listening.getsockname(), Handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = place.listening
+    with server, contextlib.suppress(KeyboardInterrupt, Interrupted):
+        server.serve_forever()
 
 
 class OnlyThisMachine:

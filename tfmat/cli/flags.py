@@ -271,3 +271,10 @@ def known_parameters(texts: list[str]) -> dict[str, float]:
             )
         known[name.strip()] = found
     return known
+
+
+# PAGE_FLAGS: of a command that serves a page.
+PAGE_FLAGS = (
+    whole("port", 0, "port of the page on this machine; 0: a free one", 0, 65535),
+    switch("browser", True, "open the page in the browser"),
+)

@@ -13,6 +13,7 @@ from absl.flags import FlagValues
 
 from tfmat.cli.flags import (
     DATA_DIR,
+    PAGE_FLAGS,
     alias,
     check_output_file,
     check_output_folder,
@@ -41,7 +42,6 @@ from tfmat.cli.machines import (
     wants_mpirun,
     wants_slurm,
 )
-from tfmat.cli.serving import PAGE_FLAGS, serve_page
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
@@ -506,6 +506,7 @@ def _show_search(flag_values: FlagValues) -> int:
 
 
 def _serve_search(flag_values: FlagValues) -> int:
+    from tfmat.cli.app import serve_page
     from tfmat.tuning.search import read_state, write_page
 
     folder = pathlib.Path(flag_values.workdir)
