@@ -447,7 +447,7 @@ def _rising_pair(values: tuple) -> bool:
 
 
 def _says_where(text: str) -> bool:
-    """Whether a model's cuts are said in it, see tfmat.networks.segments; which layers there are is found out later."""
+    """Whether a model's cuts are said in it, see tfmat.backends.segments; which layers there are is found out later."""
     if text.startswith("every:"):
         return text[6:].isdecimal() and int(text[6:]) > 0
     try:

@@ -21,6 +21,14 @@ from tfmat.backends.base import (
     num_bytes,
 )
 from tfmat.backends.layouts import bytes_of_variable
+from tfmat.backends.segments import (
+    Cut,
+    Segment,
+    cut_model,
+    named_cuts,
+    possible_cuts,
+    segments,
+)
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import (
     Batch,
@@ -38,14 +46,6 @@ from tfmat.backends.step import (
 )
 from tfmat.config import BATCH, STAGE, MeshShape, Settings
 from tfmat.errors import InputError
-from tfmat.networks.segments import (
-    Cut,
-    Segment,
-    cut_model,
-    named_cuts,
-    possible_cuts,
-    segments,
-)
 from tfmat.optimizers import build_optimizer, slots_of
 
 # --------------------------------------------------------------------------------------------------

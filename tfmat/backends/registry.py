@@ -488,7 +488,7 @@ EXTRAS = (
     Extra(
         "model.recompute",
         ("single", *TRANSPORTS, "dtensor", "asynchronous"),
-        "tfmat.backends.recomputation",
+        "tfmat.backends.segments",
         example="every:2",
         clashes=(
             Clash(

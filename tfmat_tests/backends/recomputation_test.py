@@ -11,7 +11,7 @@ from keras import layers
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.pipeline import make_stages
-from tfmat.backends.recomputation import recomputation_of
+from tfmat.backends.segments import recomputation_of
 from tfmat.backends.step import (
     Batch,
     State,

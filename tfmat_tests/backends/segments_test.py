@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from tfmat.backends.segments import Segment, segments
 from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.networks.factory import build_model
-from tfmat.networks.segments import Segment, segments
 
 
 def residual_model() -> keras.Model:
