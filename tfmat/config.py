@@ -11,7 +11,7 @@ import re
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
 
 from ml_collections import ConfigDict as Config
 
@@ -102,6 +102,14 @@ def is_growth(text: str) -> bool:
     return True
 
 
+class Span(NamedTuple):
+    """Batches `first` to `first + steps` of an epoch: what one call of the backend runs."""
+
+    epoch: int
+    first: int
+    steps: int
+
+
 @dataclasses.dataclass(frozen=True)
 class EpochPlan:
     """Batches and steps of each epoch; the order of the examples does not depend on it.
@@ -155,6 +163,16 @@ class EpochPlan:
         """Epochs that are done after `step` steps, with their fraction."""
         epoch, within = self.locate(step)
         return epoch + within / self.steps_in(epoch)
+
+    def spans(self, longest: int, steps: int | None = None) -> Iterator[Span]:
+        """The first `steps` steps, or all without end, in spans of at most `longest` within an epoch."""
+        done = 0
+        while steps is None or done < steps:
+            epoch, first = self.locate(done)
+            left = self.steps_in(epoch) - first
+            count = min(longest, left if steps is None else min(left, steps - done))
+            yield Span(epoch, first, count)
+            done += count
 
     def steps(self, duration: Duration) -> int:
         """Steps that a duration in steps or epochs takes from the start."""

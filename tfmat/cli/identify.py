@@ -161,7 +161,8 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     check_flags(flag_values)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
     from tfmat.identification.api import Asked
-    from tfmat.records.files import find_records, takes_tests
+    from tfmat.records.files import find_records
+    from tfmat.records.programmes import takes_tests
 
     given: dict[str, Any] = {
         f.name: flag_values[f.name].value for f in dataclasses.fields(Asked) if f.name != "fixed"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfmat.config import EpochPlan
+from tfmat.config import EpochPlan, Span
 from tfmat.data.dataset import available_memory
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
@@ -22,14 +22,6 @@ STREAM_BLOCK_BYTES = 32 * 2**20
 
 # This worker's part of a global batch: the same always, or as a function of the batch's size; None for all of it.
 Columns = slice | Callable[[int], slice] | None
-
-
-class Span(NamedTuple):
-    """Batches `first` to `first + steps` of an epoch: what one call of the backend runs."""
-
-    epoch: int
-    first: int
-    steps: int
 
 
 class Block(NamedTuple):

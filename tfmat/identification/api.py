@@ -48,16 +48,16 @@ from tfmat.records.cleaning import (
     take_first_loading,
     wanted_measures,
 )
-from tfmat.records.files import (
-    files_given,
-    measured_records,
-    named_tests,
-    records_of_files,
+from tfmat.records.files import files_given, measured_records, named_tests, records_of_files
+from tfmat.records.plausibility import is_rubber
+from tfmat.records.programmes import (
+    CONCRETE,
+    METAL,
+    PROGRAMMES,
+    expectation_of,
     refusal,
     takes_tests,
 )
-from tfmat.records.plausibility import is_rubber
-from tfmat.records.programmes import CONCRETE, METAL, PROGRAMMES, expectation_of
 from tfmat.records.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.records.record import CurveTarget, MeasuredRecord, MeasuredTest, resample
 from tfmat.records.simulation import features_of

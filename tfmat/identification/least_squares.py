@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from tfmat.errors import InputError
 from tfmat.identification.results import COVERAGE
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet, driven_where
-from tfmat.materials.numerics import Minimum, Residuals, minimise
+from tfmat.materials.numerics import Minimum, Residuals, even_labels, minimise
 from tfmat.materials.registry import LAWS
-from tfmat.records.files import refusal
+from tfmat.records.programmes import refusal
 from tfmat.records.record import MeasuredRecord, cells_of, coarse
 from tfmat.records.tensile import StrainError, elastic_part, noise_of_both
 
@@ -84,19 +84,6 @@ def _labels_of_tests(law: Law, tests: TestSet, responses: Array, weights: Array)
     found = coarse_minimum(residuals, best.reshape(-1, parameters))
     costs = np.where(np.isnan(found.cost), np.inf, found.cost).reshape(count, starts)
     return found.labels.reshape(best.shape)[np.arange(count), costs.argmin(axis=1)]
-
-
-def even_labels(count: int, parameters: int) -> Array:
-    """`count` labels that fill the unit box evenly: [count, parameters].
-
-    The additive recurrence of M. Roberts (The unreasonable effectiveness of quasirandom sequences, 2018), whose step
-    is the inverse of the generalised golden ratio.
-    """
-    ratio = 2.0
-    for _ in range(60):
-        ratio = (1.0 + ratio) ** (1.0 / (parameters + 1))
-    steps = ratio ** -np.arange(1.0, parameters + 1)
-    return (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
 
 
 def group_means(

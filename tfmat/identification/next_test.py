@@ -25,8 +25,7 @@ from tfmat.identification.side_by_side import one_thread_a_product
 from tfmat.materials.law import PRIOR_VARIANCE, Array, History, Law, Parameter, TestSet
 from tfmat.materials.numerics import Residuals
 from tfmat.materials.registry import LAWS
-from tfmat.records.files import refusal, takes_tests
-from tfmat.records.programmes import Programme, programme_class
+from tfmat.records.programmes import Programme, programme_class, refusal, takes_tests
 from tfmat.records.record import Caveat, MeasuredRecord, coarse
 from tfmat.records.simulation import CurveSettings
 

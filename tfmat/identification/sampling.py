@@ -23,7 +23,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from tfmat.identification.least_squares import even_labels
 from tfmat.identification.likelihood import Target
 from tfmat.identification.posterior import (
     FEWEST_SAMPLES,
@@ -34,7 +33,7 @@ from tfmat.identification.posterior import (
 )
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials.law import PRIOR_VARIANCE, Array, orders_of
-from tfmat.materials.numerics import Expansion, climb
+from tfmat.materials.numerics import Expansion, climb, even_labels
 
 # _LEAST_SHARE: the samples that are asked for have to be worth this share of them; a later sampler is tried else.
 _LEAST_SHARE = 0.3

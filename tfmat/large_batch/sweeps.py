@@ -482,7 +482,6 @@ def _test(
     from tfmat.backends.losses import per_example_function
     from tfmat.backends.registry import make_backend
     from tfmat.backends.step import choose_for, chosen_layers
-    from tfmat.data.pipeline import Span
     from tfmat.networks.factory import build_for
     from tfmat.optimizers import ExponentialRise, build_optimizer
     from tfmat.training.run import make_source
@@ -520,14 +519,8 @@ def _test(
         backend,
         shard_size=dataset.shard_size,
     )
-    spans, step = [], 0
-    while step < steps:
-        epoch, first = source.plan.locate(step)
-        count = min(_STEPS_A_CALL, steps - step, source.plan.steps_in(epoch) - first)
-        spans.append(Span(epoch, first, count))
-        step += count
     found: list[float] = []
-    for block in source.blocks(iter(spans)):
+    for block in source.blocks(source.plan.spans(_STEPS_A_CALL, steps)):
         mean = backend.train(*block)[:, 0] / block.num_examples
         if config.model.uncertainty == "flow":
             # Minus a log density may be negative; the squares of the widths that it means fall as other losses do.

@@ -531,6 +531,19 @@ def _half_square(values: Array) -> Array:
     return 0.5 * np.einsum("cn,cn->c", values, values)
 
 
+def even_labels(count: int, parameters: int) -> Array:
+    """`count` labels that fill the unit box evenly: [count, parameters].
+
+    The additive recurrence of M. Roberts (The unreasonable effectiveness of quasirandom sequences, 2018), whose step
+    is the inverse of the generalised golden ratio.
+    """
+    ratio = 2.0
+    for _ in range(60):
+        ratio = (1.0 + ratio) ** (1.0 / (parameters + 1))
+    steps = ratio ** -np.arange(1.0, parameters + 1)
+    return (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
+
+
 # --------------------------------------------------------------------------------------------------
 # Modes of the posteriors of a law's parameters, and how sharp they are, for many records at once. NumPy only.
 #

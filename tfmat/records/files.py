@@ -28,6 +28,8 @@ from tfmat.records.programmes import (
     RateAndTemperature,
     Uniaxial,
     programme_class,
+    refusal,
+    takes_tests,
 )
 from tfmat.records.reading import (
     TEMPERATURE_UNITS,
@@ -64,7 +66,6 @@ _SETTINGS = ("rate", "temperature")
 _COLUMNS = ("file", "test", "material", *_SETTINGS)
 # Letters of a record's name that is made of its files' names.
 _LONGEST_NAME = 60
-_TRIAL_POINTS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +86,6 @@ class RecordFiles:
     name: str
     files: tuple[TestFile, ...]
     apart: bool = False
-
-
-def takes_tests(law: Law | None) -> bool:
-    """Whether a law is identified from tests, and not from a curve of rising strain."""
-    return law is not None and law.tests != (MONOTONIC,)
 
 
 def names_a_test(argument: str) -> bool:
@@ -298,34 +294,6 @@ def check_test_name(test: str, law: Law) -> str:
         takes = ", ".join(dict.fromkeys(law.tests))
         raise InputError(f"law {law.name} does not answer a test {test} ({why}); it takes {takes}")
     return test
-
-
-def refusal(programme: Programme, law: Law) -> str | None:
-    """Why a law does not answer a programme; None where it does."""
-    if isinstance(programme, Monotonic) or not takes_tests(law):
-        both = isinstance(programme, Monotonic) and not takes_tests(law)
-        return None if both else "it is identified from one curve of rising strain"
-    if programme.mode not in law.modes:
-        return f"it answers {' and '.join(law.modes)} tests, and this is {programme.mode}"
-    if programme.name in PROGRAMMES and programme.name not in law.tests:
-        # Other tests of what the law's own ones tell: compression beside tension, all that is told over time.
-        told = {name for own in law.tests for name in programme_class(own).channels}
-        beside = programme.name == "compression" and "uniaxial" in law.tests
-        if not beside and not (programme.channels and told.issuperset(programme.channels)):
-            unknown = [name for name in programme.channels if name not in told]
-            return (
-                f"it knows no {' and no '.join(unknown)}" if unknown else "it is tested otherwise"
-            )
-    random = np.random.default_rng(0)
-    parameters = law.from_labels(np.full((1, len(law.identified)), 0.5))
-    try:
-        with np.errstate(all="ignore"):
-            law.respond(programme.draw(random, 1, _TRIAL_POINTS), parameters)
-    except InputError as error:
-        return str(error)
-    except Exception as error:  # a user's own law may fail in any way on what it does not know
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def load_records(

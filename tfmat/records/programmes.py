@@ -21,6 +21,8 @@ from tfmat.materials.registry import file_digest, is_file, user_class
 _RAMP_SHARE = 0.3
 # _FEWEST_POINTS: of a history that a law is tried over; enough for every cycle of the longest.
 _FEWEST_POINTS = 200
+# _TRIAL_POINTS: of a history by which it is found whether a law answers a test at all.
+_TRIAL_POINTS = 64
 
 
 def along_path(turning: Array, points: int) -> Array:
@@ -411,6 +413,39 @@ def find_programmes(
         chosen |= {n: ranges[f"{one.name}_{n}"] for n in settings if f"{one.name}_{n}" in ranges}
         found.append(one(chosen))
     return tuple(found)
+
+
+def takes_tests(law: Law | None) -> bool:
+    """Whether a law is identified from tests, and not from a curve of rising strain."""
+    return law is not None and law.tests != (Monotonic.name,)
+
+
+def refusal(programme: Programme, law: Law) -> str | None:
+    """Why a law does not answer a programme; None where it does."""
+    if isinstance(programme, Monotonic) or not takes_tests(law):
+        both = isinstance(programme, Monotonic) and not takes_tests(law)
+        return None if both else "it is identified from one curve of rising strain"
+    if programme.mode not in law.modes:
+        return f"it answers {' and '.join(law.modes)} tests, and this is {programme.mode}"
+    if programme.name in PROGRAMMES and programme.name not in law.tests:
+        # Other tests of what the law's own ones tell: compression beside tension, all that is told over time.
+        told = {name for own in law.tests for name in programme_class(own).channels}
+        beside = programme.name == "compression" and "uniaxial" in law.tests
+        if not beside and not (programme.channels and told.issuperset(programme.channels)):
+            unknown = [name for name in programme.channels if name not in told]
+            return (
+                f"it knows no {' and no '.join(unknown)}" if unknown else "it is tested otherwise"
+            )
+    random = np.random.default_rng(0)
+    parameters = law.from_labels(np.full((1, len(law.identified)), 0.5))
+    try:
+        with np.errstate(all="ignore"):
+            law.respond(programme.draw(random, 1, _TRIAL_POINTS), parameters)
+    except InputError as error:
+        return str(error)
+    except Exception as error:  # a user's own law may fail in any way on what it does not know
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def check_answers(law: Law, programme: Programme) -> None:

@@ -323,11 +323,10 @@ class _Bench:
         from tfmat.training.meter import Meter
 
         source = self._build(task)
-        spans = _spans(source.steps_per_epoch)
         meter = Meter(self.backend)
-        rate = self._rate(source, spans, meter)
+        rate = self._rate(source, meter)
         count, calls = self._shape(source, rate, seconds)
-        blocks = source.blocks(spans(count))
+        blocks = source.blocks(source.plan.spans(count))
         self.barrier()
         meter.start()
         used, started, steps = time.process_time(), time.monotonic(), 0
@@ -367,11 +366,11 @@ class _Bench:
         self.backend.synchronize()
         return source
 
-    def _rate(self, source: Any, spans: Any, meter: Any) -> float:
+    def _rate(self, source: Any, meter: Any) -> float:
         """Steps a second, roughly. The first call, which compiles, is left out; so is the second, a warm-up."""
         rate, trial = 1.0, max(_TRIAL_STEPS, self.backend.meets_every)
         for count in (_FIRST_STEPS, trial, trial):
-            (block,) = itertools.islice(source.blocks(spans(count)), 1)
+            (block,) = itertools.islice(source.blocks(source.plan.spans(count)), 1)
             with meter.call(block):
                 self.backend.train(*block)
             rate = len(block.indices) / meter.call_seconds
@@ -488,18 +487,6 @@ def rank_use(rank: int, node: str, use: Mapping[str, float], sent_bytes: float) 
     sent = {"rank": rank, "node": node, "bytes_sent_per_step": round(sent_bytes) or None}
     found: RankUse = check_json({**use, **sent}, RankUse, "the use of a rank")
     return found
-
-
-def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:
-    """A function of the steps in a call: spans without end, as the main job has them."""
-    from tfmat.data.pipeline import Span
-
-    def spans(count: int) -> Iterator[Any]:
-        for epoch in itertools.count():
-            for first in range(0, steps_per_epoch, count):
-                yield Span(epoch, first, min(count, steps_per_epoch - first))
-
-    return spans
 
 
 def _optimizer(

@@ -26,14 +26,13 @@ from tfmat.backends.losses import (
     values_of,
 )
 from tfmat.backends.step import check_model, choose_for, chosen_layers
-from tfmat.config import Duration, Settings
+from tfmat.config import Duration, Settings, Span
 from tfmat.console import bar_console, clock_text, log
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (
     DatasetSource,
     MemorySource,
     Source,
-    Span,
     StreamSource,
     fits_in_memory,
     sequential_blocks,

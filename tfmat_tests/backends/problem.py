@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.losses import per_example_function
-from tfmat.config import EpochPlan, default_config
+from tfmat.config import EpochPlan, Span, default_config
 from tfmat.data.order import ExampleOrder
-from tfmat.data.pipeline import MemorySource, Span
+from tfmat.data.pipeline import MemorySource
 from tfmat.networks.factory import build_model
 from tfmat.networks.flow import POSTERIOR
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.config import EpochPlan
+from tfmat.config import EpochPlan, Span
 from tfmat.data.dataset import generate_dataset
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (
@@ -14,7 +14,6 @@ from tfmat.data.pipeline import (
     DatasetSource,
     MemorySource,
     Source,
-    Span,
     StreamSource,
     fits_in_memory,
     sequential_blocks,

@@ -7,7 +7,6 @@ import scipy.stats
 
 from tfmat.identification.least_squares import (
     ZERO,
-    even_labels,
     fit,
     fit_with_noise,
     profile_limits,
@@ -15,7 +14,7 @@ from tfmat.identification.least_squares import (
 )
 from tfmat.materials import find_law
 from tfmat.materials.law import History, TestSet
-from tfmat.materials.numerics import Residuals, minimise
+from tfmat.materials.numerics import Residuals, even_labels, minimise
 from tfmat.records.simulation import CurveSettings, Simulator, split_features
 
 # Metals on which the noise of 1 MPa that the tests have leaves a fit something to find: not 10 MPa strong.
