@@ -545,7 +545,8 @@ class LARS(LayerwiseOptimizer):
       learning_rate: γ; large beside that of SGD, since η scales it.
       trust_coefficient: η.
       momentum: m.
-      weight_decay, exclude, **kwargs: see LayerwiseOptimizer.
+      weight_decay, exclude: decay of every weight but those whose paths match `exclude`, regular expressions.
+      **kwargs: other arguments of keras.optimizers.Optimizer, such as `global_clipnorm`.
     """
 
     arguments = ("trust_coefficient", "momentum")
@@ -627,7 +628,8 @@ class LAMB(_MomentsOptimizer):
       learning_rate: η.
       beta_1, beta_2: of the first and second moments.
       epsilon: ε.
-      weight_decay, exclude, **kwargs: see LayerwiseOptimizer.
+      weight_decay, exclude: decay of every weight but those whose paths match `exclude`, regular expressions.
+      **kwargs: other arguments of keras.optimizers.Optimizer, such as `global_clipnorm`.
     """
 
     slot_names = ("momentum", "velocity")
@@ -682,7 +684,8 @@ class NovoGrad(_MomentsOptimizer):
       learning_rate: λ.
       beta_1, beta_2: of the first and second moments.
       epsilon: ε.
-      weight_decay, exclude, **kwargs: see LayerwiseOptimizer.
+      weight_decay, exclude: decay of every weight but those whose paths match `exclude`, regular expressions.
+      **kwargs: other arguments of keras.optimizers.Optimizer, such as `global_clipnorm`.
     """
 
     def __init__(
@@ -783,7 +786,13 @@ class _Warmup(_OfArguments):
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class WarmupConstant(_Warmup):
-    """Rises linearly over `warmup_steps`, then stays at `learning_rate`. Arguments: see the base class."""
+    """Rises linearly over `warmup_steps`, then stays at `learning_rate`.
+
+    Args:
+      learning_rate: the peak.
+      warmup_steps: 0 for no warm-up.
+      warmup_start: fraction of the rate at which the warm-up begins.
+    """
 
 
 class _Falling(_Warmup):
@@ -821,7 +830,14 @@ class _Falling(_Warmup):
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class WarmupCosine(_Falling):
-    """Rises linearly, then falls on half a cosine (Loshchilov & Hutter 2017, eq. 5). Arguments: see the base class."""
+    """Rises linearly, then falls on half a cosine (Loshchilov & Hutter 2017, eq. 5).
+
+    Args:
+      learning_rate: the peak.
+      total_steps: the step at which `final_fraction` of the peak is reached; it stays there.
+      warmup_steps, warmup_start: as of `WarmupConstant`.
+      final_fraction: of the peak, at the end.
+    """
 
     def _left(self, progress: Any) -> Any:
         return 0.5 * (1.0 + ops.cos(math.pi * progress))
@@ -833,7 +849,7 @@ class WarmupPolynomial(_Falling):
 
     Args:
       power: 1 is a straight line.
-      learning_rate, ...: see the base class.
+      learning_rate, ...: as of `WarmupCosine`.
     """
 
     arguments: tuple[str, ...] = (*_Falling.arguments, "power")
@@ -869,7 +885,7 @@ class WarmupSteps(_Warmup):
     """Rises linearly, then is multiplied by `step_factor` at each of the given steps.
 
     Args:
-      learning_rate, warmup_steps, warmup_start: see the base class.
+      learning_rate, warmup_steps, warmup_start: as of `WarmupConstant`.
       boundaries: rising global steps.
       step_factor: of the rate at each of them.
     """

@@ -902,9 +902,9 @@ def identify(curves: Any, stress: ArrayLike | None = None, **options: Unpack[Opt
         And the fields of `ReadingOptions` and `CleaningOptions`, e.g. `stress_unit="ksi"` or `toe="off"`.
 
     Returns:
-      One `Identification` a curve, in a list; for strains [points], for tests by name, and for a DataFrame with one
-      curve the one itself. Its `parameters[name]` has `value`, `unit`, `ci95` and `method`; `do_not_use` and `warnings`
-      say how far it can be trusted.
+      A list with an `Identification` for each curve. Strains [points], tests by name, and a DataFrame with one curve
+      give a single `Identification`. Its `parameters[name]` has `value`, `unit`, `ci95` and `method`; `do_not_use` and
+      `warnings` say how far it can be trusted.
 
     Raises:
       InputError: a file or array that is no curve (all bad files at once), an option that is not known, or samples that

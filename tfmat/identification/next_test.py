@@ -1047,7 +1047,7 @@ def _narrowing(ratio: float, title: str) -> str:
         return f"narrow {interval} by {100 * (1 - ratio):.0f} %"
     if ratio > 0.42:
         return f"halve {interval}"
-    return f"make {interval} {1 / ratio:.2g} times narrower"
+    return f"narrow {interval} by a factor of {1 / ratio:.2g}"
 
 
 def finite_or_none(value: float) -> float | None:

@@ -365,7 +365,7 @@ class Law(abc.ABC):
       strain_measure, stress_measure: what `stress` takes and returns; `nominal` is displacement over a gauge length and
         force over an area of a specimen that is no material point, whose records are taken as they are.
       known_beyond: whether it answers for parameters beyond its ranges too.
-      own_error: of a network in place of a program its root mean square error, as a share of the largest stress.
+      own_error: RMS error of an emulator relative to its largest stress; 0 for a closed-form law.
       compression: whether positive strain and stress are compression; of a law for tension a specimen necks at its
         maximum load, where measured curves are cut.
       max_strain: range that the end of a simulated curve is drawn from (-), uniform on max_strain_scale.
@@ -375,18 +375,19 @@ class Law(abc.ABC):
       noise_mpa: default standard deviation of the Gaussian stress noise.
       solves: whether the stress is the root of an equation, so that the derivatives take little more.
       rises: whether the law holds only where the stress rises with the strain; `tfmat laws` refuses it elsewhere.
-      noise_strain: the same of the strain (-), where a test drives the stress.
+      noise_strain: default standard deviation of the noise of the strain (-), where a test drives the stress.
       meaningful: parameter name -> (low, high), beyond which a value has no meaning, such as a weight above 1.
       rupture_strain: strain (-) at which a specimen breaks under a driven stress; the record ends before.
-      laboratory: options of `CurveSettings` by which the records of this law's family depart from it, name -> (low,
-        high), where a user asks for what a laboratory adds; {} for none that are known.
+      laboratory: what `data.laboratory=true` adds to simulated records: option of `CurveSettings` -> (low, high); {}
+        where nothing is known.
       tests: names of the programmes that records are simulated of, where the user names none.
       modes: how a specimen may be loaded.
       interchangeable: terms that can change places without changing the response, each by its parameters, e.g.
         (("gamma1", "C1"), ("gamma2", "C2")). Labels are unique because the first parameter falls from term to term.
-      told_apart: such terms whose ranges differ. Labels are unique because each term stands where it lies within them.
-      material: of a specimen's law the law of its material, whose cards it has; its parameters are found by name here,
-        or in `constants`. None for the law of a material.
+      told_apart: interchangeable terms whose ranges differ. Labels are unique because each term stands where it lies
+        within its ranges.
+      material: law of the material that a specimen is made of, by which its cards are written; its parameters are
+        found by name here, or in `constants`. None for the law of a material.
     """
 
     name: ClassVar[str]
