@@ -47,7 +47,7 @@ def test_the_other_mode_tells_what_the_first_did_not(found):
     assert best.nats > again.nats > 0.0
     assert np.exp(best.log_ratio[2]) < 0.4 < np.exp(again.log_ratio[2]) < 1.0
     assert next_test.sentences()[0].startswith(
-        "an equibiaxial test (max_strain 1) would make the 95 % interval of the stress at the end of "
+        "an equibiaxial test (max_strain 1) would narrow the 95 % interval of the stress at the end of "
         "equibiaxial tension, max_strain 1 "
     )
 
