@@ -1283,7 +1283,7 @@ def _answer(
     parameters = np.array([value.value for value in values.values()])
     found += caveats.derivative_caveats(law, labels[method], record)
     found += caveats.stability_caveats(law, parameters, record)
-    found += caveats.plausibility_caveats(law, parameters, record.largest_mpa)
+    found += caveats.plausibility_caveats(law, parameters, record)
     covariance = shared_std = None
     if method == "least_squares" and best is not None:
         covariance, shared_std = best.label_covariance, best.shared_std

@@ -70,9 +70,9 @@ def range_caveats(law: Law, best: BestFit) -> Iterator[Caveat]:
             )
 
 
-def plausibility_caveats(law: Law, parameters: Array, largest_mpa: float) -> Iterator[Caveat]:
+def plausibility_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> Iterator[Caveat]:
     """A modulus that no such material has, alone or together with the largest stress; see `check_answer`."""
-    found = check_answer(law, parameters, largest_mpa)
+    found = check_answer(law, parameters, record.largest_mpa, record.celsius)
     if found is not None:
         kind, text, blocks = found
         advice = (

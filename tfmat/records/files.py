@@ -177,8 +177,8 @@ def _of_plain_files(paths: Sequence[str | Frame], law: Law) -> list[RecordFiles]
         if isinstance(paths[0], Frame):
             example = f"tfmat.identify({{'{kinds[0]}': DataFrame, ...}})"
         raise InputError(
-            f"law {law.name} takes several tests of one material; say which file is which, {example}, or give a table "
-            f"{TABLE} with the columns file and test"
+            f"law {law.name} takes several tests of one material; say which each file is, {example} (one will do), or "
+            f"give a table {TABLE} with the columns file and test"
         )
     files = [TestFile(kinds[0], path) for path in paths]
     if len(law.tests) > 1:

@@ -249,10 +249,14 @@ def _called(table: Table, names: set[str], of: Collection[str] = ()) -> list[int
     return found
 
 
+# _DEGREES: `T /°C`, `temperature_C`.
+_DEGREES = re.compile(r"\b(?:T|temp\w*?\.?)(?: ?/ ?|[ _]| in )(°?[CFK])\s*$", re.IGNORECASE)
+
+
 def _temperature_unit(header: str, in_row: str | None) -> str:
-    """The unit of a temperature in a header's brackets or in a row of units; '' where there is none."""
-    in_brackets = re.search(r"[\[(]([^\[\]()]*)[\])]", header)
-    unit = (in_brackets[1] if in_brackets else in_row or "").strip(" []()").lower()
+    """The unit of a temperature in a header's brackets or at its end, or in a row of units; '' where there is none."""
+    said = re.search(r"[\[(]([^\[\]()]*)[\])]", header) or _DEGREES.search(header)
+    unit = (said[1] if said else in_row or "").strip(" []()").lower()
     return TEMPERATURE_UNITS.get(unit, "")
 
 
@@ -573,7 +577,7 @@ _PLASTIC = re.compile(
 # Words beside a name that change neither its unit nor its meaning.
 _QUALIFIERS = word_set(
     """
-    technical axial longitudinal average averaged avg mean corrected compensated ext gauge gage
+    technical axial longitudinal creep average averaged avg mean corrected compensated ext gauge gage
     machine video filtered smoothed smooth raw calculated measured shear tensile tension compressive
     compression uniaxial biaxial planar total ratio piola kirchhoff pk1 first second local global
     virtual channel ch kanal canal voie sensor cell signal value values wert data daten curve test
@@ -2107,7 +2111,9 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
     axes = find_axes(table, options, how.measures)
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
     _refuse_two_times(table, axes, mark)
-    groups, grouping = _groups(table, options)
+    # A test with a time creeps at a stress, and begins with it; others begin with the strain.
+    held, begins = (axes["stress"].index, time) if how.needs_time else (None, axes["strain"].index)
+    groups, grouping = _groups(table, options, lambda: _of_conditions(table, held, begins, mark))
     curves = []
     for label, rows in groups.items():
         label = "_".join(filter(None, (table.label, label)))
@@ -2200,14 +2206,9 @@ _STEADY, _NEAR_ROOM = 0.02, 2.0
 def _with_constants(table: Table) -> Table:
     """The table with columns of a size, a rate or a temperature that hold one number among its notes."""
     found: dict[str, str] = {}
-    for i, header in enumerate(table.header):
-        of_temperature = _temperature_unit(header, table.units[i])
-        words, unit = _split_note(header, _SIZE_UNITS)
-        rate = re.fullmatch(r"(.*?) ?(1?/s|s-1)", words)
-        words, unit = (
-            rate.groups() if rate else (words, unit or (table.units[i] or "").strip("[]() "))
-        )
-        words, unit = ("temperature", of_temperature) if of_temperature else (words, unit)
+    for i in range(len(table.header)):
+        words, unit = _name_and_unit(table, i)
+        of_temperature = words == "temperature"
         is_letter = len(words) < 3 and not unit
         if is_letter or not any(re.fullmatch(pattern, words) for pattern in _CONSTANTS):
             continue
@@ -2221,6 +2222,15 @@ def _with_constants(table: Table) -> Table:
         if len(values) and (np.abs(values - np.median(values)) <= within).all():
             found[words] = f"{np.median(values):.6g} {unit}".strip()
     return dataclasses.replace(table, notes=table.notes | found)
+
+
+def _name_and_unit(table: Table, i: int) -> tuple[str, str]:
+    """Name and unit of a column as a note has them, `temperature` for all that are told in degrees."""
+    if unit := _temperature_unit(table.header[i], table.units[i]):
+        return "temperature", unit
+    words, unit = _split_note(table.header[i], _SIZE_UNITS)
+    rate = re.fullmatch(rf"(.*?) ?({'|'.join(map(re.escape, _RATE_UNITS))})", words)
+    return (rate[1], rate[2]) if rate else (words, unit or (table.units[i] or "").strip("[]() "))
 
 
 def _with_held_values(table: Table) -> Table:
@@ -2510,13 +2520,17 @@ def _filled_down(labels: list[Cell]) -> list[Cell]:
     return filled
 
 
-def _groups(table: Table, options: ReadingOptions) -> tuple[dict[str, list], list[str]]:
-    """Specimen -> rows, and what to say of it; everything under '' where there is one specimen."""
+# Specimen -> rows, and what to say of it; everything under '' where there is one specimen.
+_Groups = tuple[dict[str, list], list[str]]
+
+
+def _groups(table: Table, options: ReadingOptions, without: Callable[[], _Groups]) -> _Groups:
+    """The rows by a column of specimens, or `without` one."""
     if options.specimen_column == "none":
         return {"": table.rows}, []
     column = find_specimen_column(table, options.specimen_column)
     if column is None:
-        return {"": table.rows}, []
+        return without()
     groups: dict[str, list] = {}
     labels = [row[column] if column < len(row) else "" for _, row in table.rows]
     for (line, cells), cell in zip(table.rows, _filled_down(labels), strict=True):
@@ -2528,6 +2542,45 @@ def _groups(table: Table, options: ReadingOptions) -> tuple[dict[str, list], lis
         return {"": table.rows}, []
     name = table.header[column] if table.header else str(column + 1)
     return groups, [f"{len(groups)} specimens by column '{name}'"]
+
+
+# _BEGINS: share of a column's range below which a specimen begins; a test whose rate or stress jumps goes on.
+_BEGINS = 0.05
+
+
+def _of_conditions(
+    table: Table, held: int | None, begins: int | None, mark: DecimalMark
+) -> _Groups:
+    """The rows by columns of a rate, of a temperature and of what is `held`, under whose every value a test begins.
+
+    Args:
+      begins: the column, strain or time, that then stands near its least value.
+    """
+    columns = [
+        i
+        for i in range(len(table.header) if begins is not None else 0)
+        if i == held or re.fullmatch(f"{_NAMES['rate']}|temperature", _name_and_unit(table, i)[0])
+    ]
+    if not columns or begins is None:
+        return {"": table.rows}, []
+    runs = [
+        (cells, list(rows))
+        for cells, rows in itertools.groupby(
+            table.rows, lambda row: [row[1][i] for i in columns if i < len(row[1])]
+        )
+    ]
+    groups = {
+        "_".join(str(c) if (v := number(c, mark)) is None else f"{v:g}" for c in cells): rows
+        for cells, rows in runs
+    }
+    first = [number(rows[0][1][begins], mark) for rows in groups.values()]
+    every = [v for _, cells in table.rows if (v := number(cells[begins], mark)) is not None]
+    is_part = 1 < len(groups) == len(runs) and min(map(len, groups.values())) >= MINIMUM_POINTS
+    highest = min(every) + _BEGINS * (max(every) - min(every)) if is_part else 0.0
+    if not is_part or not all(value is not None and value <= highest for value in first):
+        return {"": table.rows}, []
+    names = " and ".join(f"'{table.header[i]}'" for i in columns)
+    return groups, [f"{len(groups)} specimens by {names}"]
 
 
 def _curve(

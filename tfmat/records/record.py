@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tfmat.errors import InputError
 from tfmat.materials.law import Array, History, Law, TestSet
 from tfmat.records.programmes import Creep, Monotonic, Programme, Relaxation, Uniaxial, along_path
-from tfmat.records.reading import RawCurve
+from tfmat.records.reading import RawCurve, temperature_of
 from tfmat.records.simulation import FLAG, CurveSettings, RecordForm
 from tfmat.records.tables import MINIMUM_POINTS
 from tfmat.records.tensile import StrainError, TensileProperties, noise_of
@@ -528,6 +528,14 @@ class MeasuredRecord:
         """The conditions that all tests say alike."""
         first, *others = (test.conditions for test in self.tests)
         return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
+
+    @property
+    def celsius(self) -> float:
+        """The temperature that all tests say, °C; a room's where they say none that is understood."""
+        try:
+            return temperature_of(self.conditions.get("temperature"))[0]
+        except InputError:
+            return temperature_of(None)[0]
 
     @property
     def strain(self) -> Array:

@@ -1580,7 +1580,10 @@ _UNITS_FOLLOW = re.compile(
 )
 # _OTHER_UNITS: units of columns that are not read, and what stands for none.
 _OTHER_UNITS = word_set(
-    "s sec с сек 秒 초 ms min мин h °c c k °f hz v mv n/a # 1/s j kj mj w a ma deg ° rpm segments cycles"
+    """
+    s sec с сек 秒 초 ms min мин h °c c k °f hz v mv n/a # 1/s j kj mj w a ma deg ° rpm cycle cycles
+    segment segments count counts
+    """
 )
 # _NUMBERED: names that a logger gives by itself, below those of its user.
 _NUMBERED = re.compile(r"(channel|chan|ch|kanal|canale?|voie|column|col|spalte)[ _.]?\d{1,3}", re.I)

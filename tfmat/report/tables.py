@@ -662,6 +662,12 @@ def tensile_table(results: Sequence[Answer]) -> Table | None:
             f"E chord modulus, Rp0.2 proof stress, {rare}Rm tensile strength, Ag plastic strain at maximum load "
             "(ISO 6892-1); ≥: the record ends before; the JSON file has more, and how each was got"
         )
+        differ = [
+            k for k in ("rate", "temperature") if len({r.conditions.get(k) for r in results}) > 1
+        ]
+        if differ and "rate" in conditions:
+            said = f"the curves differ in {' and '.join(differ)}; --law=johnson_cook fits them as one material"
+            table.caption = f"{said}; {table.caption}"
     for result in results:
         cells = [Text(result.conditions.get(key, "–")) for key in conditions]
         by_symbol = {one.symbol: one for one in (result.tensile or {}).values()}

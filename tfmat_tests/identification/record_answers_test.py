@@ -369,6 +369,44 @@ def test_open_parameters_leave_the_intervals_of_others_alone():
         assert found[name].ci95 == pytest.approx(known[name].ci95, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "header", ["Strain rate (1/s),Temperature (K)", "strain_rate [s^-1],T [K]", "rate /s,T /K"]
+)
+def test_columns_of_rate_and_temperature_tell_the_tests_of_a_table(tmp_path, header):
+    """Johnson and Cook's own formula (1983) at five pairs of rate and temperature, below each other in one file."""
+    strain, random = np.linspace(0.0, 0.15, 80), np.random.default_rng(0)
+    lines = [f"{header},True strain,True stress (MPa)"]
+    for rate, celsius in ((1, 20), (100, 20), (1500, 20), (1, 300), (1, 600)):
+        factor = (1 + 0.02 * np.log(rate)) * (1 - max(celsius - 20, 0) / 1480)
+        plastic = (350 + 600 * strain**0.4) * factor
+        stress = np.r_[0.0, plastic] + random.normal(0, 1.0, 81)
+        total = np.r_[0.0, strain + plastic / 200e3]
+        lines += [f"{rate},{celsius + 273.15},{e},{s}" for e, s in zip(total, stress, strict=True)]
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join(lines))
+    found = answer("johnson_cook", str(path))
+    for name, true in {"A": 350, "B": 600, "n": 0.4, "C": 0.02, "m": 1.0}.items():
+        low, high = found.parameters[name].ci95
+        assert low < true < high and high - low < 0.05 * true, name
+
+
+def test_a_table_of_creep_at_several_stresses(tmp_path):
+    """Norton's ε = σ/E + (σ/K)ⁿt, whose modulus at 600 °C a metal may have that none has at room temperature."""
+    hours, random = np.append(0.0, np.geomspace(0.1, 1000, 60)), np.random.default_rng(0)
+    lines = ["T (°C),True stress (MPa),Time (h),True creep strain"]
+    for stress in (150.0, 200.0, 250.0):
+        strain = stress / 150e3 + (stress / 2000.0) ** 5 * hours + random.normal(0, 5e-6, 61)
+        lines += [f"600,{stress},{t},{e}" for t, e in zip(hours, strain, strict=True)]
+    path = tmp_path / "creep.csv"
+    path.write_text("\n".join(lines))
+    found = answer("norton", f"creep={path}")
+    assert [test.name for test in found.curve.tests] == [f"creep_600_{n}" for n in (150, 200, 250)]
+    for name, true in {"E": 150e3, "n": 5.0, "K": 2000.0 * 3600**0.2}.items():
+        low, high = found.parameters[name].ci95
+        assert low < true < high, name
+    assert not found.warnings
+
+
 def test_tests_that_begin_at_their_held_value(tmp_path):
     """A relaxation and a creep test without their ramps: one Maxwell element of Prony's, closed forms."""
     time = np.geomspace(1.0, 1e5, 60)

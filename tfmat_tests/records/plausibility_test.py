@@ -322,6 +322,7 @@ def test_a_third_more_strain_makes_a_rare_modulus_of_a_steel(true, is_told):
     found = check_answer(find_law("voce"), parameters("voce", 0.75 * true), 400.0)
     assert (found is not None and found[0] == "rare modulus" and not found[2]) == is_told
     assert check_answer(find_law("voce"), parameters("voce", true), 400.0) is None
+    assert check_answer(find_law("voce"), parameters("voce", 0.75 * true), 400.0, 600.0) is None
 
 
 @pytest.mark.parametrize(

@@ -1766,6 +1766,26 @@ def test_a_temperature_is_no_time_and_a_column_of_one_temperature_and_rate_is_a_
     assert "temperature" not in curve.conditions
 
 
+def test_a_rate_that_jumps_is_no_new_specimen(tmp_path):
+    rows = [
+        f"{e:.8g};{s:.8g};{0.001 if e < 0.02 else 0.1}" for e, s in zip(STRAIN, STRESS, strict=True)
+    ]
+    path = write(tmp_path, "\n".join(["strain;stress;Strain rate [1/s]", *rows]))
+    (curve,) = read_curves(path, of_test=True)
+    assert len(curve.strain) == len(STRAIN) and "rate" not in curve.conditions
+
+
+def test_a_row_of_units_of_a_machine_that_counts_cycles(tmp_path):
+    """MTS TestSuite writes `cycles` and `segments` below the names."""
+    rows = [
+        f"{i};1;{100 * e:.8g};{s:.8g}" for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+    ]
+    head = ["Time;Axial Count;Axial Strain;Axial Stress", "s;cycles;%;MPa"]
+    path = write(tmp_path, "\n".join([*head, *rows]))
+    (curve,) = read_curves(path, of_test=True)
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("head", "header", "held", "value"),
     [
