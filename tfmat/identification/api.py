@@ -48,7 +48,14 @@ from tfmat.records.cleaning import (
     take_first_loading,
     wanted_measures,
 )
-from tfmat.records.files import files_given, measured_records, named_tests, records_of_files
+from tfmat.records.files import (
+    FOR_ARRAYS,
+    files_given,
+    measured_records,
+    named_tests,
+    numbers_of,
+    records_of_files,
+)
 from tfmat.records.plausibility import is_rubber
 from tfmat.records.programmes import (
     CONCRETE,
@@ -616,7 +623,7 @@ def _answers(
 
 def _floating(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
     """Both as floating point arrays; InputError for shapes that are no curves."""
-    strain, stress = _numbers("strain", strain), _numbers("stress", stress)
+    strain, stress = numbers_of("strain", strain), numbers_of("stress", stress)
     if stress.ndim not in (1, 2) or strain.shape not in (stress.shape, stress.shape[-1:]):
         raise _misshapen(strain, stress)
     if stress.shape[-1] < MINIMUM_POINTS:
@@ -624,13 +631,6 @@ def _floating(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
     if strain.dtype.kind != "f" or stress.dtype.kind != "f":
         return strain.astype(np.float64), stress.astype(np.float64)
     return strain, stress
-
-
-def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"{name} has type {array.dtype}; give numbers")
-    return array
 
 
 def _misshapen(strain: Array, stress: Array) -> InputError:
@@ -724,9 +724,6 @@ def _identifier(workdir: pathlib.Path, changed: int) -> Identifier:
 #
 # answer = tfmat.identify({"uniaxial": (stretch - 1, stress), "equibiaxial": "ET.txt"}, law="ogden")
 
-
-# Options of reading that mean something for arrays too.
-_FOR_ARRAYS = ("strain_unit", "stress_unit", "strain_measure", "stress_measure", "shear_strain")
 
 Path = str | os.PathLike
 
@@ -971,7 +968,7 @@ def options_by_kind(
             raise InputError(
                 f"tfmat.identify has no option '{name}'{nearest(name, sorted(set().union(*fields)))}"
             )
-        if arrays and name in fields[1] and name not in _FOR_ARRAYS:
+        if arrays and name in fields[1] and name not in FOR_ARRAYS:
             raise InputError(f"option '{name}' is for files; leave it out for arrays")
     checked = {name: _checked(name, value) for name, value in options.items()}
     of_kind = [{n: v for n, v in checked.items() if n in names} for names in fields]
@@ -1028,7 +1025,7 @@ def _is_one(values: Any) -> bool:
 
 def _pair(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
     pairs = (("strain", strain), ("stress", stress))
-    strain, stress = (_numbers(name, values).astype(np.float64) for name, values in pairs)
+    strain, stress = (numbers_of(name, values).astype(np.float64) for name, values in pairs)
     if strain.ndim != 1 or strain.shape != stress.shape:
         raise _misshapen(strain, stress)
     known = np.isfinite(strain + stress)

@@ -35,6 +35,7 @@ from tfmat.records.reading import (
     TEMPERATURE_UNITS,
     RawCurve,
     ReadingOptions,
+    find_time_unit,
     read_curves,
     temperature_of,
     value_with_unit,
@@ -383,6 +384,8 @@ def load_test(
 
 
 _CHANNELS = ("strain", "stress", "time", "rate", "temperature")
+# FOR_ARRAYS: options of reading that say something of arrays; tests may have a time, too.
+FOR_ARRAYS = ("strain_unit", "stress_unit", "strain_measure", "stress_measure", "shear_strain")
 
 
 def measured_records(
@@ -478,10 +481,25 @@ def _tests(
                 )
         channels = dict(given)
     else:
+        if not hasattr(given, "__len__") or not 2 <= len(given) <= 3:
+            raise InputError(
+                f"test {name} is {type(given).__name__}; give a file, a DataFrame, (strain, stress), "
+                "(strain, stress, time), or a mapping with rate and temperature"
+            )
         channels = dict(zip(("strain", "stress", "time"), given, strict=False))
     if not {"strain", "stress"} <= set(channels):
         raise InputError(f"test {name} needs its strain and its stress, [points] each")
+    for field in dataclasses.fields(reading):
+        known = field.name in (*FOR_ARRAYS, "time_unit")
+        if not known and getattr(reading, field.name) != field.default:
+            raise InputError(
+                f"option '{field.name}' is for files; leave it out for arrays, as of test {name}"
+            )
     try:
+        time = None
+        if channels.get("time") is not None:
+            factor = find_time_unit(reading.time_unit or "s")[1]
+            time = factor * _plain("time", channels["time"], None)
         raw = RawCurve(
             name=name,
             strain=_plain("strain", channels["strain"], reading.strain_unit),
@@ -492,7 +510,7 @@ def _tests(
             steps=(f"took {len(channels['strain'])} points of arrays",),
             assumed=() if reading.strain_unit else ("strain in mm/mm",),
             sure_units=reading.given_units,
-            time=None if channels.get("time") is None else _plain("time", channels["time"], None),
+            time=time,
         )
         lengths = {
             len(raw.strain),
@@ -504,7 +522,7 @@ def _tests(
                 f"its arrays have {' and '.join(map(str, sorted(lengths)))} points; give as many of each"
             )
         settings = {
-            key: float(channels[key])
+            key: float(numbers_of(key, channels[key], 0))
             for key in ("rate", "temperature")
             if channels.get(key) is not None
         }
@@ -513,13 +531,23 @@ def _tests(
         raise InputError(f"test {name}: {error}") from error
 
 
+def numbers_of(name: str, values: Any, dimensions: int | None = None) -> np.ndarray:
+    """An array of numbers with so many dimensions; InputError for anything else, such as points that are masked."""
+    array = np.asarray(values)
+    if np.ma.is_masked(values):
+        count = np.ma.count_masked(values)
+        raise InputError(f"{name} is masked at {count} of {array.size} points; leave these out")
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{name} has type {array.dtype}; give numbers")
+    if dimensions is not None and array.ndim != dimensions:
+        wanted = "numbers [points]" if dimensions else "one number"
+        raise InputError(f"{name} has shape {array.shape}; give {wanted}")
+    return array
+
+
 def _plain(axis: str, values: Any, unit: str | None) -> Array:
     """One channel as finite float64 [points], in plain strain, MPa or s."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiu" or array.ndim != 1:
-        raise InputError(
-            f"{axis} has type {array.dtype} and shape {array.shape}; give numbers [points]"
-        )
+    array = numbers_of(axis, values, 1)
     if not np.isfinite(array).all():
         raise InputError(f"{axis} holds NaN or infinity")
     array = array.astype(np.float64)

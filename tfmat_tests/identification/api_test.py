@@ -124,3 +124,58 @@ def test_columns_may_be_numbers(metal):
     options = {"law": "swift", "strain_measure": "true", "stress_measure": "true"}
     by_number = tfmat.identify(frame, strain_column=2, stress_column=1, **options)
     assert by_number.parameters == tfmat.identify(strain, stress, **options).parameters
+
+
+def relaxation():
+    """Strain that is held, the stress of three terms that relax, and the time in s."""
+    time = np.r_[np.linspace(0.0, 1.0, 20), np.geomspace(1.1, 2e4, 60)]
+    strain = np.minimum(time, 1.0) * 0.01
+    moduli = np.array([300.0, 150.0, 80.0])
+    rates = 1.0 / np.array([1.0, 100.0, 1e4])
+    loaded, held = np.minimum(time, 1.0)[:, None], np.maximum(time - 1.0, 0.0)[:, None]
+    relaxed = 0.01 / rates * -np.expm1(-rates * loaded) * np.exp(-rates * held)
+    stress = 400.0 * strain + relaxed @ moduli
+    return strain, stress + np.random.default_rng(0).normal(0, 0.005, len(time)), time
+
+
+def test_the_time_of_arrays_is_in_its_unit():
+    """It was taken for seconds, whatever `time_unit` said."""
+    strain, stress, time = relaxation()
+    answer = tfmat.identify({"relaxation": (strain, stress, time)}, law="prony")
+    assert answer.parameters["E_inf"].value == pytest.approx(400.0, abs=15.0)
+    hours = tfmat.identify(
+        {"relaxation": (strain, stress, time / 3600.0)}, law="prony", time_unit="h"
+    )
+    for name, value in answer.parameters.items():
+        assert hours.parameters[name].value == pytest.approx(value.value, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        (None, {}, "test relaxation is NoneType; give a file"),
+        (("strain", "stress", "time", "time"), {}, "test relaxation is tuple; give a file"),
+        (("strain", "stress", "time"), {"area": 20.0}, "'area' is for files; leave it out"),
+        (("strain", "stress", "time"), {"time_column": "t"}, "'time_column' is for files"),
+        (("strain", "masked", "time"), {}, "stress is masked at 3 of 80 points"),
+        ({"strain": "strain", "stress": "stress", "rate": "time"}, {}, "give one number"),
+    ],
+)
+def test_arrays_of_tests_that_would_count_otherwise_are_refused(given, options, message):
+    """An area was not heard, a fourth array dropped, masked points counted, and None ended in a traceback."""
+    strain, stress, time = relaxation()
+    masked = np.ma.array(stress, mask=np.arange(80) > 76)
+    arrays = {"strain": strain, "stress": stress, "time": time, "masked": masked}
+    if isinstance(given, tuple):
+        given = tuple(arrays[name] for name in given)
+    elif given is not None:
+        given = {channel: arrays[name] for channel, name in given.items()}
+    with pytest.raises(InputError, match=message):
+        tfmat.identify({"relaxation": given}, law="prony", **options)
+
+
+def test_masked_points_do_not_count(metal):
+    _, strain, stress = metal
+    wrong = np.ma.array(stress, mask=strain > 0.1)
+    with pytest.raises(InputError, match="stress is masked at .* points; leave these out"):
+        tfmat.identify(strain, wrong, law="voce", strain_measure="true")
