@@ -1086,9 +1086,15 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
             "remembers wants the points of every cycle: export these"
         )
     names = ", ".join(name for name in table.header if name)
-    raise InputError(
-        f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
-    )
+    said = f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
+    if _called(table, _TIMES) and columns_named(table, "stress" if axis == "strain" else "strain"):
+        test, note = _HELD[axis]
+        said += f"; {test}=FILE with a law takes it from a line above the table, {note}"
+    raise InputError(said)
+
+
+# What a test holds -> the test, and a line that tells the value.
+_HELD = {"stress": ("creep", "Stress: 200 MPa"), "strain": ("relaxation", "Strain: 1 %")}
 
 
 # _SYMBOLS: of ISO 6892-1 and of textbooks, which count where no column has a name, and their unit agrees.
