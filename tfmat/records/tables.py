@@ -1625,9 +1625,9 @@ def _notes(rows: list[Row]) -> dict[str, str]:
         text = " ".join(texts)
         if text.startswith("{"):
             notes.update(_states(", ".join(texts)) or _states(text))
-        elif (match := re.match(r"([^:=]{1,40}?)\s*[:=]\s*(.+)", text)) or (
-            len(texts) == 1 and (match := _SIZE.fullmatch(text)) and _is_size(*match.groups())
-        ):
+        elif sizes := _sizes(texts):
+            notes |= sizes
+        elif match := re.match(r"([^:=]{1,40}?)\s*[:=]\s*(.+)", text):
             notes[match[1].strip()] = match[2].strip()
             several = {} if _AFTER.search(text) else pairs_of(text)
             is_product = re.match(r"\S{1,20}( ?\w{1,9})? ?[x×*] ?\d", match[2].strip())
@@ -1643,6 +1643,15 @@ def _notes(rows: list[Row]) -> dict[str, str]:
 def pairs_of(text: str) -> dict[str, str]:
     """The names with numbers among other words: `b = 10 mm, h = 3 mm`, `Force [N] (A0 = 30 mm²)`."""
     return {name.strip(): value for name, value in _PAIR.findall(text)}
+
+
+def _sizes(texts: list[str]) -> dict[str, str]:
+    """The sizes of a line that holds nothing else, `Gauge length 50 mm, diameter 8 mm`; empty for any other line."""
+    found = [_SIZE.fullmatch(text) for text in re.split(r"[;,]\s+", "; ".join(texts))]
+    sizes = {
+        match[1].strip(): match[2].strip() for match in found if match and _is_size(*match.groups())
+    }
+    return sizes if len(sizes) == len(found) else {}
 
 
 def _is_size(name: str, value: str) -> bool:

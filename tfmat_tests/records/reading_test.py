@@ -230,6 +230,7 @@ def load_under(tmp_path, head: list[str], **options):
         ["diam. 6.18038723 mm", "L0 = 20 mm"],
         ["Specimen: round bar, d0 = 6.18038723 mm", "L0 = 20 mm"],
         ["Area 30 mm²", "Gauge length 20 mm"],
+        ["Gauge length 20 mm, width 10 mm, thickness 3.0 mm"],
         ["A: 30 mm²", "L0: 20 mm"],
         ["Largura;10,0;mm", "Espessura;3,0;mm", "Lo;20,0;mm"],
         ["Oppervlakte;30;mm²", "Meetlengte;20;mm"],
