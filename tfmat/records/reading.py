@@ -397,7 +397,7 @@ _WORDS: dict[str, set[str]] = {
         displacement displ disp clip extension elongation stroke crosshead position travel weg deformation deform
         verformung traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
-        extensomètre extensómetro estensimetro extensômetro extensom estens extenso ext extens dl δl lvdt lve
+        extensomètre extensómetro estensimetro extensômetro extensom estens extenso ext exten extens dl δl lvdt lve
         multixtens laserxtens videoxtens course corsa curso carrera
         traversa uzama écrasement wydłużenie przemieszczenie verplaatsing deformace deformácia prodloužení deformație
         posuv predĺženie posunutie nyúlás megnyúlás elmozdulás förlängning forlængelse forlengelse förskjutning
@@ -2493,10 +2493,20 @@ def _with_decimal_mark(
     ]
     runs = [list(run) for _, run in itertools.groupby(range(len(rows)), blank.__getitem__)]
     # More of them side by side may hold what matters, or are an extensometer that was taken off.
-    single = {i for run in runs if blank[run[0]] and len(run) < _FEWEST_BLANK for i in run}
+    gaps = [len(run) for run in runs[1:-1] if blank[run[0]]]
+    both = [len(run) for run in runs[1:-1] if not blank[run[0]]]
+    is_slower = len(gaps) >= MINIMUM_POINTS and set(both) == {1} and len(set(gaps)) == 1
+    longest = gaps[0] if is_slower else _FEWEST_BLANK - 1
+    single = {i for run in runs if blank[run[0]] and len(run) <= longest for i in run}
     kept = [row for i, row in enumerate(rows) if i not in single]
     line = "line" if table.sheet is None else "row"
-    left_out = blank_rows_between([rows[i] for i in sorted(single)], kept, line) if kept else []
+    left_out = (
+        [f"left out {len(single)} rows between those that a slower channel has too"]
+        if is_slower
+        else blank_rows_between([rows[i] for i in sorted(single)], kept, line)
+        if kept
+        else []
+    )
     rows, steps = kept if left_out else rows, [*table.steps, *left_out]
     if options.decimal is not None:
         mark: DecimalMark = "," if options.decimal == "comma" else "."

@@ -507,10 +507,12 @@ def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
     if delimiter != " " and longest <= _LONGEST_CELL and '"' not in text and "{" not in text:
         # One reader for all lines takes a fifth of the time of one for each.
         split = csv.reader((line for _, line in lines), delimiter=delimiter, skipinitialspace=True)
-        return [(number, [*cells]) for (number, _), cells in zip(lines, split, strict=True)], steps
+        rows: list[Row] = [
+            (number, [*cells]) for (number, _), cells in zip(lines, split, strict=True)
+        ]
+        return _with_whole_names(lines, rows, delimiter), steps
     rows = [(number, _split(line, delimiter, number)) for number, line in lines]
-    if delimiter == " ":
-        rows = _with_names_of_words(lines, rows)
+    rows = _with_whole_names(lines, rows, delimiter)
     for (number, line), (_, cells) in zip(lines, rows, strict=True):
         if len(line) > _LONGEST_CELL:
             _check_cells(cells, f"line {number}")
@@ -541,17 +543,35 @@ def _of_latex(text: str) -> str:
     return "\n".join(lines)
 
 
-def _with_names_of_words(lines: list[tuple[int, str]], rows: list[Row]) -> list[Row]:
-    """The rows of a table of blanks, with names of several words whole: two in `Axial Force   Axial Strain`."""
-    widths = [len(cells) for _, cells in rows if all(map(looks_like_a_number, cells))]
+# _MOST_NAMES: lines above the numbers that may hold names, units and comments.
+_MOST_NAMES = 3
+# _NAMES_APART: what may stand between names where it does not stand between the numbers below them.
+_NAMES_APART = (r"\s{2,}|\t", ",", ";")
+
+
+def _with_whole_names(lines: list[tuple[int, str]], rows: list[Row], delimiter: str) -> list[Row]:
+    """The rows, with lines of names that are divided by something else than the numbers below them divided so.
+
+    `Axial Force   Axial Strain` over columns of blanks, or `# strain, stress`.
+    """
+    sample = rows[len(rows) // 5 :][:_SAMPLE]
+    widths = [len(cells) for _, cells in sample if _all_numbers(cells, len(cells))]
     width = max(set(widths), key=widths.count, default=0)
-    found = []
-    for (number, cells), (_, line) in zip(rows, lines, strict=True):
-        if len(cells) != width and not any(map(looks_like_a_number, cells)):
-            names = re.split(r"\s{2,}|\t", line.strip())
-            cells = [*names] if len(names) == width else cells
-        found.append((number, cells))
-    return found
+    begins = (i for i, (_, cells) in enumerate(rows[:_SAMPLE]) if _all_numbers(cells, width))
+    first, rows = next(begins, 0), list(rows)
+    for i in range(max(first - _MOST_NAMES, 0), first):
+        (number, cells), (_, line) = rows[i], lines[i]
+        is_divided = len(cells) == width or (len(cells) > 1 and delimiter != " ")
+        if is_divided or width < 2 or re.search(r"[:=]|(?<![^\s,;])\d", line):
+            continue
+        apart = ([name.strip(' "') for name in re.split(by, line.strip())] for by in _NAMES_APART)
+        names = next((names for names in apart if len(names) == width and all(names)), None)
+        rows[i] = (number, [*names]) if names else rows[i]
+    return rows
+
+
+def _all_numbers(cells: list[Cell], width: int) -> bool:
+    return len(cells) == width and all(map(looks_like_a_number, cells))
 
 
 def _check_cells(cells: Iterable[Cell], where: str) -> None:
@@ -1344,7 +1364,7 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
     data, summary = _without_summary(data)
     width = len(data[0][1])
     above = [(number, _uncommented(cells)) for number, cells in above]
-    header, units, used = _header(above, width, line)
+    header, units, used = _header(above, width, line, data)
     before = above[: len(above) - used]
     notes = _notes(before)
     said, steps = pairs_of(" ".join(header)), list(steps)
@@ -1480,7 +1500,27 @@ def _named_columns(cells: list[Cell]) -> int:
     )
 
 
-def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[str | None], int]:
+def _with_units_joined(names: list[str]) -> list[str]:
+    """`Strain, %` for `Strain` and `%`, where names and units are divided as the columns are."""
+    joined: list[str] = []
+    for name in names:
+        is_unit = name.lower() not in _NO_BARE_UNIT and (find_unit(name) or _is_other_unit(name))
+        if joined and is_unit:
+            joined[-1] += f", {name}"
+        else:
+            joined.append(name)
+    return joined
+
+
+def _are_numbers_of_rows(data: list[Row]) -> bool:
+    """Whether the first cells count the rows."""
+    first = [str(cells[0]).strip(' "') for _, cells in data]
+    return any(first == [str(i + start) for i in range(len(first))] for start in (0, 1))
+
+
+def _header(
+    above: list[Row], width: int, line: str, data: list[Row]
+) -> tuple[list[str], list[str | None], int]:
     """Names, units of a row of units, and how many of the rows above the data they take."""
     units: list[str | None] = [None] * width
     used = int(_is_comment_on_columns(above))
@@ -1505,10 +1545,15 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
     names = [re.sub(r"(?<=[\])])\.(?=\d+$)", " ", name) for name in names]
     while len(names) > width and not names[-1]:
         names.pop()
+    joined = _with_units_joined(names)
+    names = joined if len(joined) == width < len(names) else names
     if sum(map(looks_like_a_number, filter(None, names))):
         raise InputError(
             f"{line} {number}: '{shorten(' '.join(names))}' is neither the columns' names nor a row of numbers"
         )
+    if len(names) == width - 1 and _are_numbers_of_rows(data):
+        names = ["", *names]  # R leaves out the name of the column that numbers the rows
+        units = ["", *units[:-1]]
     if len(names) < width:
         raise InputError(
             f"the header ({line} {number}) names {len(names)} columns, the rows below it have {width} values "

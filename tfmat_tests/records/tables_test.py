@@ -593,3 +593,38 @@ def test_segments_of_a_labview_file_are_one_table(tmp_path):
     (curve,) = read_curves(write(tmp_path, "\n".join(parts), "a.lvm"))
     np.testing.assert_allclose(curve.strain, STRAIN)
     np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
+
+
+@pytest.mark.parametrize(
+    ("head", "separator"),
+    [
+        ("# strain [%], stress [MPa]", " "),
+        ("Strain (%) ; Stress (MPa)", "\t"),
+        ("Strain, %,Stress, MPa", ","),
+    ],
+)
+def test_names_that_are_divided_otherwise_than_numbers(tmp_path, head, separator):
+    (curve,) = read_curves(write(tmp_path, table(head, separator)))
+    np.testing.assert_allclose(curve.strain, STRAIN / 100)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+
+
+def test_numbers_of_rows_need_no_name(tmp_path):
+    """R's `write.table` and pandas' `to_string` name one column less than they write."""
+    points = list(enumerate(zip(STRAIN, STRESS, strict=True), start=1))
+    rows = [f'"{i}" {e:.8g} {s:.8g}' for i, (e, s) in points]
+    (curve,) = read_curves(write(tmp_path, "\n".join(['"strain" "stress"', *rows])))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    rows = [f"{7 * i} {e:.8g} {s:.8g}" for i, (e, s) in points]
+    with pytest.raises(InputError, match="names 2 columns, the rows below it have 3 values"):
+        read_curves(write(tmp_path, "\n".join(["strain stress", *rows])))
+
+
+def test_rows_between_those_of_a_slower_channel_are_left_out(tmp_path):
+    rows = [
+        f"{i},{e if i % 5 == 0 else ''},{s}"
+        for i, (e, s) in enumerate(zip(np.repeat(STRAIN, 5), np.repeat(STRESS, 5), strict=True))
+    ]
+    (curve,) = read_curves(write(tmp_path, "\n".join(["Time,Strain,Stress (MPa)", *rows])))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    assert "left out 80 rows between those that a slower channel has too" in curve.steps[0]
