@@ -346,8 +346,8 @@ def posterior_caveats(posterior: Posterior | None) -> Iterator[Caveat]:
     elif p is not None and p < UNLIKE_NOISE:
         yield Caveat(
             "more than noise",
-            f"the law misses the points by more than their noise (p {p:.1g}): the posterior takes errors to be alike "
-            "along the test, and larger where they stand out, and is wider for it",
+            f"the law misses the points by more than their noise (p {p:.1g}): the posterior is wider, as it assumes "
+            "correlated errors, which are larger where residuals stand out",
         )
 
 
