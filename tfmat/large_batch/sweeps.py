@@ -376,12 +376,14 @@ class RangeSettings(Struct, frozen=True):
 
     Attributes:
       low, high: rates at the first and the last step.
+      data: the data set, by its `Manifest.id`.
     """
 
     low: float
     high: float
     steps: int
     config: dict[str, Any]
+    data: str
 
 
 def smooth(losses: Sequence[float]) -> np.ndarray:
@@ -433,7 +435,7 @@ def lr_range(
         raise InputError(f"--steps={steps} is too few; give 20 or more")
     dataset = prepare_data(config, data_dir, max(batches))
     folder = make_folder(workdir)
-    settings = RangeSettings(low, high, steps, config.to_dict())
+    settings = RangeSettings(low, high, steps, config.to_dict(), dataset.manifest.id)
     tables, found = [], []
 
     @functools.cache

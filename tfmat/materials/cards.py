@@ -333,10 +333,26 @@ _HARDENING_NOTE = (
 )
 HARDENING = Family(_ISOTROPIC, 0.3, _HARDENING_NOTE)
 POWER_HARDENING = Family({**_ISOTROPIC, "ls_dyna": _mat_018}, 0.3, _HARDENING_NOTE)
+
+
+def _falling(material: Material, solver: str) -> Material:
+    """Warns where the table falls: a law of one's own may soften, also beyond what was tested."""
+    plastic, flow = flow_curve(material)
+    falls = np.diff(flow) < -1e-9 * flow.max()
+    if not falls.any():
+        return material
+    said = (
+        f"the table falls from a plastic strain of {plastic[:-1][falls][0]:.3g} on: results of a law that softens "
+        "depend on the mesh, and some solvers refuse such a table; end it before, or let it go on level"
+    )
+    return dataclasses.replace(material, warnings=(said,))
+
+
 SMOOTH_YIELD = Family(
     _ISOTROPIC,
     0.3,
     f"where the law has no first yield, the card is elastic below a plastic strain of {_FIRST:g}; {_HARDENING_NOTE}",
+    _falling,
 )
 
 

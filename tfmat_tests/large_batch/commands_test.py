@@ -68,6 +68,14 @@ def test_range_test_of_two_batches(tmp_path, data_dir, capsys):
     written = (tmp_path / "batch-000050.csv").stat().st_mtime_ns
     assert main(arguments) == 0
     assert (tmp_path / "batch-000050.csv").stat().st_mtime_ns == written
+    # Another data set, of which the config says nothing, is tested by itself.
+    made = ["generate", "--num_curves=1200", "--num_test=200", "--num_points=50", "--noise_mpa=5"]
+    assert main([*made, f"--data_dir={tmp_path / 'others'}"]) == 0
+    (other,) = (tmp_path / "others").iterdir()
+    plain = [each for each in arguments if not each.startswith(("--data_dir", "--config.data."))]
+    assert main([*plain, f"--data_dir={other}"]) == 0
+    again = pd.read_csv(tmp_path / "batch-000050.csv")
+    assert not np.allclose(again.loss[:9], table.loss[:9], rtol=1e-3)
 
 
 def test_a_range_test_takes_its_steps_as_a_run_does(tmp_path, data_dir, capsys):

@@ -7,7 +7,7 @@ import pytest
 
 import tfmat
 from tfmat.errors import InputError
-from tfmat.materials import History, Parameter, find_law
+from tfmat.materials import History, Law, Parameter, find_law
 from tfmat.materials.cards import CARDS, SOLVERS, card_text, card_warnings, check_card, family_of
 from tfmat.materials.metals import Voce
 from tfmat_tests.materials.one_element import need_calculix, pull
@@ -71,6 +71,23 @@ def test_laws_without_cards_are_refused_and_own_hardening_curves_are_tables():
 
     text = card_text("calculix", Own(), VOCE, tested=0.1)
     assert text.count("\n300, 0\n") == 1
+    assert not card_warnings("calculix", Own(), VOCE, 0.1)
+
+    class Softens(Law):
+        """The stress falls behind a strain of 0.25, far beyond the test."""
+
+        name, title, formula, source = "softens", "", "", ""
+        parameters = Voce.parameters
+        strain_measure = stress_measure = "true"
+
+        def stress(self, strain, parameters):
+            fallen = np.exp(-2.0 * np.maximum(strain - 0.25, 0.0))
+            return Voce().stress(strain, parameters) * fallen
+
+    (said,) = card_warnings("calculix", Softens(), VOCE, 0.1)
+    start = float(re.search(r"falls from a plastic strain of ([0-9.]+) on", said)[1])
+    assert start == pytest.approx(0.25 - 550 / 200e3, abs=0.03)  # a row of the table
+    assert "WARNING: the table falls" in card_text("ansys", Softens(), VOCE, tested=0.1)
 
     class Other(type(find_law("tanh_shear"))):
         name = "other"
