@@ -221,7 +221,7 @@ RULES = (
     (
         "Still improving: the last quarter of the training lowered the best validation loss by more than "
         f"{100 * STILL_FALLING:.0f} %. Overfitted: at the end the validation loss is more than {OVERFITTED:g} times "
-        "the training loss. For a posterior the squares of the widths count that its log densities mean."
+        "the training loss. For a posterior of P parameters exp(2 · loss/P) counts, the square of a typical width."
     ),
 )
 

@@ -413,8 +413,8 @@ def next_test_table(curve: str, found: NextTest) -> Table:
         for one in predictions
     )
     caption = (
-        f"95 % intervals now: {now}; × what a test is expected to leave of the width, ± the Monte Carlo error; tests "
-        f"of {found.num_points} points; weights that stand on few draws (Pareto k > 0.7) give way to sampling"
+        f"95 % intervals now: {now}; ×: the share of its width that a test is expected to leave, ± the Monte Carlo "
+        f"error; tests of {found.num_points} points; by: sampling where weights stand on few draws (Pareto k > 0.7)"
     )
     title = f"which test of {curve} next"
     return text_table(
@@ -634,7 +634,7 @@ def ranking_table(
     if tied:
         caption = f"as good as {ranking[0].law}: {', '.join(tied)}; {caption}"
     if not_needed:
-        caption += f"; not fitted, since the error is the noise: {', '.join(not_needed)}"
+        caption += f"; not fitted, as the error is already the noise: {', '.join(not_needed)}"
     title = f"laws for {kind}" if kind else "laws"
     return text_table(title, ["law", "error %", "evidence", ""], rows, caption=caption, left=(0, 3))
 
