@@ -53,8 +53,7 @@ from tfmat.report.figures import (
     save_png_and_svg,
     worker_axis,
 )
-from tfmat.report.run_files import MetricsLine, read_metrics
-from tfmat.training.run_folder import RunFolder, find_run_file
+from tfmat.training.run_folder import MetricsLine, RunFolder, find_run_file, read_metrics
 from tfmat.workflow import curves_to_train
 
 if TYPE_CHECKING:
@@ -481,12 +480,10 @@ def _test(
     progress: Progress | None,
 ) -> pd.DataFrame:
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test; `features` of all training curves."""
-    from tfmat.backends.losses import per_example_function
     from tfmat.backends.registry import make_backend
-    from tfmat.backends.step import choose_for, chosen_layers
     from tfmat.networks.factory import build_for
     from tfmat.optimizers import ExponentialRise, build_optimizer
-    from tfmat.training.run import make_source
+    from tfmat.training.run import build_to_measure, make_source
     from tfmat.workflow import losses_and_metrics, parted
 
     # Only what changes how a step is computed: a range test has one worker.
@@ -504,16 +501,7 @@ def _test(
     low, high, steps = asked.low, asked.high, asked.steps
     rise = ExponentialRise(low, high, steps)
     optimizer = build_optimizer(settings.optimizer, rise)
-    bfloat16 = choose_for(backend, config.precision, model, config.global_batch_size)
-    auxiliary = losses.auxiliary_loss
-    backend.build(
-        model,
-        optimizer,
-        per_example_function(losses.loss),
-        {},
-        auxiliary_loss=per_example_function(auxiliary) if auxiliary else None,
-        bfloat16=chosen_layers(model, bfloat16),
-    )
+    build_to_measure(backend, model, optimizer, settings, losses.loss, losses.auxiliary_loss)
     source = make_source(
         features,
         dataset.labels[: len(features)],

@@ -53,7 +53,6 @@ from tfmat.report.figures import (
     uniformity,
 )
 from tfmat.report.run_files import (
-    MetricsLine,
     ParameterAnswers,
     RunFiles,
     coverage_gap,
@@ -75,6 +74,7 @@ from tfmat.report.tables import (
     value_cell,
     with_unit,
 )
+from tfmat.training.run_folder import MetricsLine
 
 # --------------------------------------------------------------------------------------------------
 # HTML pages: a template of `templates/` filled with plain data, in one file that loads nothing.

@@ -19,7 +19,6 @@ from tfmat.files import (
     check_json,
     is_locked,
     make_folder,
-    parse_json,
     read_json,
     write_arrays,
     write_json,
@@ -41,7 +40,7 @@ from tfmat.identification.results import (
 )
 from tfmat.launch.machine import Session
 from tfmat.records.laboratory import OBSERVATION
-from tfmat.training.run_folder import Status
+from tfmat.training.run_folder import MetricsLine, Status, read_metrics
 
 if TYPE_CHECKING:
     from tfmat.report.figures import Corner
@@ -201,28 +200,6 @@ class Provenance(Struct):
     sessions: list[Session] = []
 
 
-class LineUse(Struct, frozen=True):
-    """The part `use` of a line; see `tfmat.training.meter.Meter.take`."""
-
-    graph_seconds: float = 0.0
-    first_call_seconds: float = 0.0
-    bytes_sent_per_step: float = 0.0
-    cpu_utilisation: float | None = None
-
-
-class MetricsLine(Struct, kw_only=True):
-    """A line of `metrics.jsonl`."""
-
-    step: Count
-    training_seconds: float = math.nan
-    use: LineUse = LineUse()
-    epoch: float | None = None
-    seconds: NotNegative | None = None
-    curves_per_second: NotNegative | None = None
-    loss: float | None = None
-    val_loss: float | None = None
-
-
 # --------------------------------------------------------------------------------------------------
 # The files that an evaluation leaves in a run's folder: its numbers, and the answers that they were computed from.
 
@@ -363,29 +340,6 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
         landscape_between=_landscape(files, "landscape_between.json"),
     )
     return dataclasses.replace(run, damaged=tuple(files.damaged))
-
-
-def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`, in order of their step; [] where the file is missing.
-
-    A run that went on after a kill may have written some steps twice: the later line counts. A line that was cut
-    off by the kill, or is damaged, is left out.
-    """
-    try:
-        lines = pathlib.Path(path).read_text("utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    by_step: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        try:
-            content = parse_json(line, nan_is_none=True)
-            check_json(content, MetricsLine, path)
-        except ValueError:  # an InputError too
-            continue
-        by_step[content["step"]] = content
-    return [by_step[step] for step in sorted(by_step)]
 
 
 class _Files:

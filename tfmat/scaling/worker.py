@@ -23,8 +23,8 @@ from tfmat.errors import InputError, TfmatError
 from tfmat.files import check_json, make_folder, parse_json, plain, read_json, write_json
 from tfmat.launch.processes import Processes, find_processes, prepare_mpi
 from tfmat.launch.watchdog import ByNote, Star, meet
-from tfmat.report.run_files import MetricsLine
 from tfmat.scaling.study import RankUse, TrainingLine
+from tfmat.training.run_folder import MetricsLine
 
 # --------------------------------------------------------------------------------------------------
 # `python -m tfmat.scaling.worker SPEC`: one process of a launch. Measures, and leaves `rank-N.json` beside the file.
@@ -342,16 +342,17 @@ class _Bench:
 
     def _build(self, task: Task) -> Any:
         """A new network on the backend; its source of batches."""
-        from tfmat.backends.losses import per_example_function
-        from tfmat.backends.step import choose_for, chosen_layers
         from tfmat.networks.factory import build_for
         from tfmat.optimizers import make_functional
-        from tfmat.training.run import make_source
+        from tfmat.training.run import build_to_measure, make_source
 
         alone, size = self.backend.name == "single", self.size
         batch = task.batch_a_worker if alone else task.global_batch_size
         settings = Settings(
-            seed=self.config.seed, global_batch_size=batch, data=DataSection(reading="memory")
+            seed=self.config.seed,
+            global_batch_size=batch,
+            data=DataSection(reading="memory"),
+            precision=self.config.precision,
         )
         features, labels = self.dataset.features[:size], self.dataset.labels[:size]
         source = make_source(
@@ -359,10 +360,7 @@ class _Bench:
         )
         optimizer = make_functional(_optimizer(self.config, batch, size, self.backend)(2**30, 0))
         model = build_for(self.config, self.dataset)
-        choice = choose_for(self.backend, self.config.precision, model, batch)
-        half = {"bfloat16": chosen_layers(model, choice)} if choice else {}
-        mse = per_example_function("mean_squared_error")
-        self.backend.build(model, optimizer, mse, {}, **half)
+        build_to_measure(self.backend, model, optimizer, settings, "mean_squared_error")
         self.backend.synchronize()
         return source
 

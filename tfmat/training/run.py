@@ -171,6 +171,26 @@ def make_source(
     )
 
 
+def build_to_measure(
+    backend: Backend,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    settings: Settings,
+    loss: Any,
+    auxiliary_loss: Any = None,
+) -> None:
+    """Builds the backend's step as a run does, but without metrics: in the settings' precision, for their batch."""
+    choice = choose_for(backend, settings.precision, model, settings.global_batch_size)
+    backend.build(
+        model,
+        optimizer,
+        per_example_function(loss),
+        {},
+        auxiliary_loss=per_example_function(auxiliary_loss) if auxiliary_loss else None,
+        bfloat16=chosen_layers(model, choice),
+    )
+
+
 def check_same_everywhere(backend: Backend, config: Mapping[str, Any]) -> None:
     """Refuses workers that would not do the same steps: the others would wait for them forever."""
     names = (

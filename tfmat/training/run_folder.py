@@ -5,16 +5,17 @@ import dataclasses
 import datetime
 import itertools
 import json
+import math
 import os
 import pathlib
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tfmat import console
 from tfmat.backends.base import SavedArray, SavedArrays
@@ -28,6 +29,7 @@ from tfmat.files import (
     flatten,
     locked,
     make_folder,
+    parse_json,
     read_json,
     sync_folder,
     write_arrays,
@@ -126,6 +128,31 @@ class Status(Struct, kw_only=True):
     def ended(self) -> bool:
         """Whether nothing trains the run any further."""
         return self.state in ("done", "diverged")
+
+
+_NotNegative = Annotated[float, Meta(ge=0)]
+
+
+class LineUse(Struct, frozen=True):
+    """The part `use` of a line; see `tfmat.training.meter.Meter.take`."""
+
+    graph_seconds: float = 0.0
+    first_call_seconds: float = 0.0
+    bytes_sent_per_step: float = 0.0
+    cpu_utilisation: float | None = None
+
+
+class MetricsLine(Struct, kw_only=True):
+    """A line of `metrics.jsonl`."""
+
+    step: Annotated[int, Meta(ge=0)]
+    training_seconds: float = math.nan
+    use: LineUse = LineUse()
+    epoch: float | None = None
+    seconds: _NotNegative | None = None
+    curves_per_second: _NotNegative | None = None
+    loss: float | None = None
+    val_loss: float | None = None
 
 
 class RunFolder:
@@ -354,3 +381,26 @@ def find_run_file(workdir: str | os.PathLike, name: str) -> pathlib.Path:
     if not path.exists():
         raise InputError(f"{path} does not exist; train first: tfmat train --workdir={workdir}")
     return path
+
+
+def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`, in order of their step; [] where the file is missing.
+
+    A run that went on after a kill may have written some steps twice: the later line counts. A line that was cut
+    off by the kill, or is damaged, is left out.
+    """
+    try:
+        lines = pathlib.Path(path).read_text("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    by_step: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        try:
+            content = parse_json(line, nan_is_none=True)
+            check_json(content, MetricsLine, path)
+        except ValueError:  # an InputError too
+            continue
+        by_step[content["step"]] = content
+    return [by_step[step] for step in sorted(by_step)]

@@ -43,9 +43,8 @@ from tfmat.files import (
 )
 from tfmat.launch.mpirun import end_session, end_with_parent
 from tfmat.launch.processes import standard_error_held_back
-from tfmat.report.run_files import read_metrics
 from tfmat.report.tables import SearchSummary
-from tfmat.training.run_folder import RunFolder
+from tfmat.training.run_folder import RunFolder, read_metrics
 from tfmat.tuning.search import (
     CHANGEABLE,
     DIVERGED,

@@ -8,7 +8,8 @@ from matplotlib.image import imread
 from tfmat.identification.results import Bin, Coverage, CoverageCurve, ErrorScores, SpreadBin
 from tfmat.report.figures import save_grid
 from tfmat.report.pages import calibration, kinds_of_curves, losses, predicted_against_true
-from tfmat.report.run_files import MetricsLine, ParameterAnswers
+from tfmat.report.run_files import ParameterAnswers
+from tfmat.training.run_folder import MetricsLine
 from tfmat_tests.report.run_folder import BIN
 
 pytestmark = pytest.mark.pictures

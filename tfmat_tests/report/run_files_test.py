@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.report.run_files import read_metrics
+from tfmat.training.run_folder import read_metrics
 
 
 def test_lines_come_back_in_order_and_the_later_of_a_step_counts(tmp_path):

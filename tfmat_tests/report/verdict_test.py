@@ -8,7 +8,8 @@ import pytest
 
 from tfmat.identification.results import Score
 from tfmat.report.pages import error_text, judge, last_quarter
-from tfmat.report.run_files import MetricsLine, read_run
+from tfmat.report.run_files import read_run
+from tfmat.training.run_folder import MetricsLine
 from tfmat_tests.report.run_folder import (
     CONFIG,
     STATUS,

@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from tfmat.errors import InputError
-from tfmat.report.run_files import LineUse
 from tfmat.scaling.model import (
     added_worker,
     expected_maximum,
@@ -19,6 +18,7 @@ from tfmat.scaling.model import (
 )
 from tfmat.scaling.study import AllReduce, Measurements, Model, Point, Repetition
 from tfmat.scaling.worker import MeteredLine, training_lines
+from tfmat.training.run_folder import LineUse
 
 BASE = Point("single", 1, 75, 75, "weak", "here", Model("m", 10, 40), 1000)
 TWO = Point("horovod", 2, 150, 75, "weak", "here", Model("m", 10, 40), 1000, collectives="mpi")

@@ -8,8 +8,8 @@ import tfmat
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError, Interrupted
 from tfmat.files import read_json
-from tfmat.report.run_files import read_metrics
 from tfmat.training import run
+from tfmat.training.run_folder import read_metrics
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(1000, 6)).astype(np.float32)

@@ -7,7 +7,7 @@ import pytest
 
 from tfmat.config import load_config
 from tfmat.files import read_json
-from tfmat.report.run_files import read_metrics
+from tfmat.training.run_folder import read_metrics
 from tfmat_tests.tuning.conftest import Search
 
 SPACE = """
