@@ -55,7 +55,7 @@ PARTS: dict[str, str] = {}
 OWNERS = {
     "horovod": ("backends/horovod.py", "horovod/"),
     # Beside the backend: a study times MPI's sums by themselves.
-    "mpi4py": ("backends/mpi.py", "scaling/worker.py"),
+    "mpi4py": ("backends/mpi.py", "scaling/measure.py"),
     "dtensor": ("backends/dtensor.py",),
 }
 NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "records", "report"}

@@ -5,8 +5,7 @@ import pathlib
 
 from tfmat.errors import InputError
 from tfmat.files import write_json
-from tfmat.scaling.measure import Launch, measure, run_locally
-from tfmat.scaling.worker import Spec, answer_file
+from tfmat.scaling.measure import Launch, Spec, answer_file, measure, run_locally
 
 
 class Notes:

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from tfmat.errors import InputError
+from tfmat.scaling.measure import MeteredLine, training_lines
 from tfmat.scaling.model import (
     added_worker,
     expected_maximum,
@@ -17,7 +18,6 @@ from tfmat.scaling.model import (
     summarise,
 )
 from tfmat.scaling.study import AllReduce, Measurements, Model, Point, Repetition
-from tfmat.scaling.worker import MeteredLine, training_lines
 from tfmat.training.run_folder import LineUse
 
 BASE = Point("single", 1, 75, 75, "weak", "here", Model("m", 10, 40), 1000)

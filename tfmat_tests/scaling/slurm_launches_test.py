@@ -9,9 +9,8 @@ import pytest
 
 from tfmat.config import default_config
 from tfmat.launch.slurm import Site, SlurmJob, job_script
-from tfmat.scaling.measure import Launch, Study, job_of, slurm_machine
+from tfmat.scaling.measure import Launch, Study, Variant, job_of, slurm_machine
 from tfmat.scaling.study import Matrix, Measurements, Model, Runs, read_measurements
-from tfmat.scaling.worker import Variant
 from tfmat_tests import mpi
 from tfmat_tests.scaling.studies import write_config
 from tfmat_tests.slurm import Cluster, trial_slurm  # noqa: F401 (a fixture)

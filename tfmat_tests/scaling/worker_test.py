@@ -9,8 +9,8 @@ from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.launch.processes import find_processes
 from tfmat.records.simulation import RecordForm
+from tfmat.scaling.measure import Group, Order, Task, Variant, _Bench, make_variant_backend
 from tfmat.scaling.study import load_matrix
-from tfmat.scaling.worker import Group, Order, Task, Variant, _Bench, make_variant_backend
 from tfmat.workflow import curve_settings
 from tfmat_tests.scaling.studies import START
 

@@ -95,7 +95,7 @@ def test_the_other_libraries_variants_load_no_tensorflow():
     program = f"""
 import sys
 sys.path.insert(0, {str(TOOLS)!r})
-import benchmarks.step, tfmat.scaling.worker
+import benchmarks.step, tfmat.scaling.measure
 modules = {{program.partition(":")[0] for _, program, _ in benchmarks.step.VARIANTS.values()}}
 for module in modules - {{"keras_variants"}}:
     try:

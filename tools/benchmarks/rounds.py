@@ -46,7 +46,7 @@ class _Samples:
 
 
 def samples_of_steps(launch: Launch, answers: Answers) -> list[Sample]:
-    """Samples of steps as `tfmat.scaling.worker` measures them: a step takes as long as on the slowest rank."""
+    """Samples of steps as `tfmat.scaling.measure` measures them: a step takes as long as on the slowest rank."""
     found = []
     for task, *of_ranks in zip(launch.spec.order.group.tasks, *answers, strict=True):
         seconds = [each["seconds"] / each["steps"] for each in of_ranks]

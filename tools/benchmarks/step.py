@@ -163,7 +163,7 @@ def _samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
 
 
 def measure(order: dict[str, Any], processes: Processes, folder: pathlib.Path) -> list[lab.Sample]:
-    """Called by the processes, see tfmat.scaling.worker: a sample of one variant at each batch size."""
+    """Called by the processes, see tfmat.scaling.measure: a sample of one variant at each batch size."""
     data = Data(*(np.load(f"{order['data']}/{part}.npy") for part in Data._fields))
     _, path, options = VARIANTS[order["variant"]]
     module, _, kind = path.partition(":")

@@ -24,7 +24,7 @@ from tfmat.files import write_json
 from tfmat.launch.port_guard import Neighbour, check_not_refused, guard_port
 from tfmat.launch.processes import Processes
 from tfmat.networks.factory import build_for
-from tfmat.scaling.worker import Order, answer_file, join_others
+from tfmat.scaling.measure import Order, answer_file, join_others
 
 # _TRIAL_STEPS: steps of each of three trials; the first compiles, the second is a warm-up.
 _TRIAL_STEPS = 10

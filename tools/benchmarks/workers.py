@@ -15,10 +15,9 @@ from benchmarks import rounds as lab
 from tfmat.config import Config, default_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.launch.processes import Processes, prepare_tensorflow
-from tfmat.scaling.measure import Answers, Launch
-from tfmat.scaling.worker import Group, Order, Task, Variant
+from tfmat.scaling.measure import Answers, Group, Launch, Order, Task, Variant
 
-_STEPS = "tfmat.scaling.worker:measure_steps"
+_STEPS = "tfmat.scaling.measure:measure_steps"
 _UNTUNED = {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
 
 
@@ -176,7 +175,7 @@ def samples_of_strategies(launch: Launch, answers: Answers) -> list[lab.Sample]:
 
 
 def measure(order: Order, processes: Processes, folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Called by the processes, see tfmat.scaling.worker: steps, seconds and losses of each batch size."""
+    """Called by the processes, see tfmat.scaling.measure: steps, seconds and losses of each batch size."""
     name, workers = order.group.variant.backend, order.group.variant.workers
     if name in SERVERS and processes.rank >= 2:
         processors = sorted(os.sched_getaffinity(0))
