@@ -6,14 +6,15 @@ import dataclasses
 import json
 import math
 import pathlib
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfmat.config import Config, DataSection, Settings, default_config, goes_in_pieces
-from tfmat.console import log, open_console, progress_bar
+from tfmat.console import log, open_console, printable, progress_bar
 from tfmat.data.dataset import (
     PackedDataset,
     available_threads,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from tfmat.backends.base import Backend, Collectives
     from tfmat.data.dataset import Kept
+    from tfmat.identification.evaluate import Evaluated
     from tfmat.identification.networks import Calibration, Identifier, NetworkFile, Spread
     from tfmat.identification.results import Evaluation
     from tfmat.launch.processes import Processes
@@ -134,28 +136,12 @@ _ALL = slice(None)
 _WORTH_TELLING = 3.0  # seconds
 
 
-def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
-    """The network's front that has no weights and takes most of its time, where it has one, and what trains behind it.
-
-    The same record gives the same numbers in every epoch, so they are computed once. The parts share their layers.
-    """
-    import keras
-
-    from tfmat.networks.law_fit import LawFit, PlasticSpectrum, SeenTests
-
-    for layer in model.layers:
-        alone = isinstance(layer, PlasticSpectrum | LawFit) and layer.input is model.inputs[0]
-        if alone or isinstance(layer, SeenTests):
-            front = keras.Model(model.inputs[0], layer.output)
-            return front, keras.Model(layer.output, model.outputs[0], name=model.name)
-    return None, model
-
-
 def trained_part(
     model: "keras.Model", features: np.ndarray, kept: "Kept"
 ) -> tuple["keras.Model", np.ndarray]:
     """The trained part of a network, and its inputs from records; by one process that is alone."""
     from tfmat.backends.base import Collectives
+    from tfmat.networks.factory import parted
 
     front, trained = parted(model)
     if front is None:
@@ -297,7 +283,7 @@ def _seeing(
 
 def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunResult":
     """Trains the network of the backend's settings on the data set, with the sidecar of what its numbers mean."""
-    from tfmat.networks.factory import build_for
+    from tfmat.networks.factory import build_for, losses_and_metrics, parted
     from tfmat.training.run import Run, make_source
 
     settings = backend.settings
@@ -408,50 +394,6 @@ def compiles_loss(config: Settings, backend: "Backend") -> bool:
     return on_cpu and backend.name != "dtensor" and not config.jit_compile
 
 
-class Losses(NamedTuple):
-    """What a network learns by; see `tfmat.Trainer`."""
-
-    loss: Any
-    auxiliary_loss: Any = None
-    metrics: Mapping[str, Any] = {}
-
-
-def losses_and_metrics(
-    config: Settings | Config,
-    dataset: PackedDataset,
-    model: "keras.Model",
-    *,
-    compiled: bool = False,
-) -> Losses:
-    """The mean squared error, one more a parameter where there are several, and `nll` of a variance.
-
-    A model with a posterior head has one loss: the mean of minus the logarithm of the density of the labels, which can
-    be compiled by itself.
-    """
-    from tfmat.networks.factory import negative_log_likelihood, squared_error_of_mean
-    from tfmat.networks.flow import POSTERIOR
-
-    def squared_error(column: int) -> Callable[[Any, Any], Any]:
-        return lambda labels, outputs: (labels[:, column] - outputs[:, column]) ** 2
-
-    count, metrics = len(dataset.parameters), {}
-    if count > 1:
-        metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
-    weights = config.loss_weights
-    if weights is not None and len(weights) != count:
-        raise InputError(
-            f"loss_weights has {len(weights)} numbers, the law has {count} parameters to identify; give one for each"
-        )
-    if config.model.uncertainty == "flow":
-        flow = model.get_layer(POSTERIOR)
-        return Losses(flow.compiled_loss() if compiled else flow.loss)
-    loss = squared_error_of_mean(count, weights)
-    if config.model.uncertainty == "none":
-        return Losses(loss, metrics=metrics)
-    likelihood = negative_log_likelihood(count)
-    return Losses(loss, likelihood, {**metrics, "nll": likelihood})
-
-
 # --------------------------------------------------------------------------------------------------
 # After a training: calibrated intervals, the accuracy, an example, a report; each left in the run's folder.
 
@@ -554,6 +496,55 @@ def _spread(identifier: "Identifier", features: np.ndarray, true_labels: "Array"
             break
     found, identifier.spread = identifier.spread, before
     return found
+
+
+def evaluate_run(
+    workdir: str, data_dir: str | None = None, num_reference: int = REFERENCE_CURVES
+) -> "Evaluation":
+    """Evaluates a run's network with a bar, writes evaluation.json, and returns it.
+
+    Args:
+      data_dir: a data set with test curves; None: the run's own.
+      num_reference: test curves of the reference, on which posteriors are compared with exact ones; 0: none.
+
+    Raises:
+      InputError: there is no network, or its test curves are none.
+    """
+    from tfmat.identification.evaluate import evaluate, find_test_data
+    from tfmat.identification.networks import Identifier, read_sidecar
+    from tfmat.launch.processes import prepare_tensorflow
+    from tfmat.report.run_files import write_evaluation
+
+    # A run that is not there is named before TensorFlow is loaded.
+    read_sidecar(workdir)
+    # Blocks of curves are answered side by side.
+    prepare_tensorflow(one_thread_an_operation=True, own_program=True)
+    identifier = Identifier.open(workdir)
+    dataset = PackedDataset.open(find_test_data(workdir, data_dir))
+    know_fits(identifier, dataset)
+    with progress_bar("evaluating", "curves") as progress:
+        evaluation = evaluate(identifier, dataset, progress)
+    if num_reference:
+        evaluation = _with_reference(evaluation, identifier, dataset, num_reference)
+    write_evaluation(workdir, evaluation.scores, evaluation.answers)
+    return evaluation.scores
+
+
+def _with_reference(
+    evaluation: "Evaluated", identifier: "Identifier", dataset: PackedDataset, num_curves: int
+) -> "Evaluated":
+    """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
+    from tfmat.identification.evaluate import add_reference, compare_posteriors
+
+    try:
+        with progress_bar("working out the best possible accuracy", "curves") as progress:
+            evaluation = add_reference(evaluation, identifier, dataset, num_curves, progress)
+        if (posterior := evaluation.scores.posterior) is not None:
+            with progress_bar("comparing with exact posteriors", "curves") as progress:
+                posterior.exact = compare_posteriors(identifier, dataset, num_curves, progress)
+    except InputError as error:
+        print(printable(error), file=sys.stderr)
+    return evaluation
 
 
 def evaluation_of(workdir: str) -> "Evaluation":

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -47,9 +46,6 @@ from tfmat.errors import InputError
 if TYPE_CHECKING:
     from tfmat.backends.layouts import Collective, Footprint, Plan
     from tfmat.config import Config, Settings
-    from tfmat.data.dataset import PackedDataset
-    from tfmat.identification.evaluate import Evaluated
-    from tfmat.identification.networks import Identifier
     from tfmat.workflow import Job
 
 # --------------------------------------------------------------------------------------------------
@@ -202,57 +198,23 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     check_output_file("json", flag_values.json)
     if flag_values["num_reference"].present and not flag_values.reference:
         raise InputError("--num_reference is of the reference; leave it or --noreference out")
-    from tfmat.identification.networks import Identifier, read_sidecar
-    from tfmat.launch.processes import prepare_tensorflow
+    from tfmat.workflow import evaluate_run
 
-    # A run that is not there is named before TensorFlow is loaded.
-    read_sidecar(flag_values.workdir)
-    # Blocks of curves are answered side by side.
-    prepare_tensorflow(one_thread_an_operation=True, own_program=True)
-    from tfmat.console import open_console, progress_bar
-    from tfmat.data.dataset import PackedDataset
+    num_reference = flag_values.num_reference if flag_values.reference else 0
+    scores = evaluate_run(flag_values.workdir, flag_values.data_dir, num_reference)
+    from tfmat.console import open_console
     from tfmat.files import write_json
-    from tfmat.identification.evaluate import evaluate, find_test_data
     from tfmat.report.pages import write_training_report
-    from tfmat.report.run_files import write_evaluation
     from tfmat.report.tables import evaluation_tables
-    from tfmat.workflow import know_fits
 
-    workdir = pathlib.Path(flag_values.workdir)
-    identifier = Identifier.open(workdir)
-    dataset = PackedDataset.open(find_test_data(workdir, flag_values.data_dir))
-    know_fits(identifier, dataset)
-    with progress_bar("evaluating", "curves") as progress:
-        evaluation = evaluate(identifier, dataset, progress)
-    if flag_values.reference:
-        evaluation = _with_reference(evaluation, identifier, dataset, flag_values.num_reference)
-    write_evaluation(workdir, evaluation.scores, evaluation.answers)
-    report = write_training_report(workdir)
+    report = write_training_report(flag_values.workdir)
     if flag_values.json is not None:
-        write_json(flag_values.json, evaluation.scores)
+        write_json(flag_values.json, scores)
     console = open_console()
-    for table in evaluation_tables(evaluation.scores, bins=True):
+    for table in evaluation_tables(scores, bins=True):
         console.print(table)
     console.print(f"report: {report}", soft_wrap=True, markup=False)
     return 0
-
-
-def _with_reference(
-    evaluation: "Evaluated", identifier: "Identifier", dataset: "PackedDataset", num_curves: int
-) -> "Evaluated":
-    """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
-    from tfmat.console import printable, progress_bar
-    from tfmat.identification.evaluate import add_reference, compare_posteriors
-
-    try:
-        with progress_bar("working out the best possible accuracy", "curves") as progress:
-            evaluation = add_reference(evaluation, identifier, dataset, num_curves, progress)
-        if (posterior := evaluation.scores.posterior) is not None:
-            with progress_bar("comparing with exact posteriors", "curves") as progress:
-                posterior.exact = compare_posteriors(identifier, dataset, num_curves, progress)
-    except InputError as error:
-        print(printable(error), file=sys.stderr)
-    return evaluation
 
 
 # --------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import keras
 
     from tfmat.backends.base import Collectives
-    from tfmat.workflow import Losses
+    from tfmat.networks.factory import Losses
 
 # --------------------------------------------------------------------------------------------------
 # Directions in the space of weights, as long in each filter as the filter itself.
@@ -654,8 +654,7 @@ def build_field(
       run: that says which loss and which data set.
       minima: one or two, as `EndedRun.arrays` gives them.
     """
-    from tfmat.networks.factory import build_for
-    from tfmat.workflow import losses_and_metrics, parted
+    from tfmat.networks.factory import build_for, losses_and_metrics, parted
 
     dataset = PackedDataset.open(run.data_dir, verify=False)
     model = build_for(run.config, dataset)

@@ -481,10 +481,9 @@ def _test(
 ) -> pd.DataFrame:
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test; `features` of all training curves."""
     from tfmat.backends.registry import make_backend
-    from tfmat.networks.factory import build_for
+    from tfmat.networks.factory import build_for, losses_and_metrics, parted
     from tfmat.optimizers import ExponentialRise, build_optimizer
     from tfmat.training.run import build_to_measure, make_source
-    from tfmat.workflow import losses_and_metrics, parted
 
     # Only what changes how a step is computed: a range test has one worker.
     settings = Settings.of(config)
@@ -1356,8 +1355,8 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     import tensorflow as tf
 
     from tfmat.backends.base import share_or_copy
-    from tfmat.networks.factory import build_for
-    from tfmat.workflow import curves_to_train, losses_and_metrics, trained_part
+    from tfmat.networks.factory import build_for, losses_and_metrics
+    from tfmat.workflow import curves_to_train, trained_part
 
     train = slice(curves_to_train(config, dataset.num_train))
     whole = build_for(config, dataset)

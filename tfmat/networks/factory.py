@@ -5,14 +5,15 @@ import contextvars
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import layers, ops
 
-from tfmat.config import Config, check_layers
+from tfmat.config import Config, Settings, check_layers
+from tfmat.errors import InputError
 from tfmat.networks.flow import POSTERIOR, PosteriorFlow, with_posterior
 from tfmat.networks.law_fit import (
     RECORDS_FOR_START,
@@ -372,6 +373,48 @@ def negative_log_likelihood(num_outputs: int) -> PerExample:
     return likelihood
 
 
+class Losses(NamedTuple):
+    """What a network learns by; see `tfmat.Trainer`."""
+
+    loss: Any
+    auxiliary_loss: Any = None
+    metrics: Mapping[str, Any] = {}
+
+
+def losses_and_metrics(
+    config: Settings | Config,
+    dataset: Any,
+    model: keras.Model,
+    *,
+    compiled: bool = False,
+) -> Losses:
+    """The mean squared error, one more a parameter where there are several, and `nll` of a variance.
+
+    A model with a posterior head has one loss: the mean of minus the logarithm of the density of the labels, which can
+    be compiled by itself.
+    """
+
+    def squared_error(column: int) -> Callable[[Any, Any], Any]:
+        return lambda labels, outputs: (labels[:, column] - outputs[:, column]) ** 2
+
+    count, metrics = len(dataset.parameters), {}
+    if count > 1:
+        metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
+    weights = config.loss_weights
+    if weights is not None and len(weights) != count:
+        raise InputError(
+            f"loss_weights has {len(weights)} numbers, the law has {count} parameters to identify; give one for each"
+        )
+    if config.model.uncertainty == "flow":
+        flow = model.get_layer(POSTERIOR)
+        return Losses(flow.compiled_loss() if compiled else flow.loss)
+    loss = squared_error_of_mean(count, weights)
+    if config.model.uncertainty == "none":
+        return Losses(loss, metrics=metrics)
+    likelihood = negative_log_likelihood(count)
+    return Losses(loss, likelihood, {**metrics, "nll": likelihood})
+
+
 # --------------------------------------------------------------------------------------------------
 # Makes of the config's `model` section a plain Keras 3 model, curve [points, 3] -> scaled parameters.
 
@@ -410,6 +453,19 @@ def build_for(config: Config, dataset: Any) -> keras.Model:
         terms=terms if len(terms) <= _MOST_TERMS else (),
         seed=config.seed,
     )
+
+
+def parted(model: keras.Model) -> tuple[keras.Model | None, keras.Model]:
+    """The network's front that has no weights and takes most of its time, where it has one, and what trains behind it.
+
+    The same record gives the same numbers in every epoch, so they are computed once. The parts share their layers.
+    """
+    for layer in model.layers:
+        alone = isinstance(layer, PlasticSpectrum | LawFit) and layer.input is model.inputs[0]
+        if alone or isinstance(layer, SeenTests):
+            front = keras.Model(model.inputs[0], layer.output)
+            return front, keras.Model(layer.output, model.outputs[0], name=model.name)
+    return None, model
 
 
 def _fit_for(dataset: Any) -> LawFit:

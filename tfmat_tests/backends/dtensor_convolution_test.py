@@ -29,7 +29,7 @@ from tfmat.backends.losses import per_example_function
 from tfmat.config import default_config
 from tfmat.networks.factory import build_model
 from tfmat.optimizers import make_functional
-from tfmat.workflow import parted
+from tfmat.networks.factory import parted
 from tfmat_tests.backends.exchanges import exchanges
 random = np.random.default_rng(0)
 features = random.normal(size=(100, 12) if "fit" in sys.argv else (100, 50, 3)).astype("f")

@@ -13,7 +13,7 @@ from tfmat.large_batch.landscape import (
     orthogonal,
     random_directions,
 )
-from tfmat.workflow import Losses
+from tfmat.networks.factory import Losses
 
 SHAPES = [(3, 2, 4), (4,), (5, 3), (3,), (3, 1), (1,)]
 

@@ -15,7 +15,7 @@ from tfmat.data.dataset import Kept, PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification import side_by_side
 from tfmat.identification.networks import Identifier
-from tfmat.networks.factory import build_for
+from tfmat.networks.factory import build_for, parted
 from tfmat.networks.law_fit import LawFit
 from tfmat.workflow import curve_settings, main_job, make_dataset, train
 
@@ -53,7 +53,7 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(simulated, tmp
     # In the blocks of the training: which points count as elastic is a matter of rounding for a few records.
     model = build_for(config, dataset)
     model.load_weights(tmp_path / "run" / "final.keras")
-    front, behind = workflow.parted(model)
+    front, behind = parted(model)
     assert front is not None
     seen = workflow.represented(front, dataset.features[: rows.stop], Collectives(), Kept(None))
     outputs = behind.predict(seen[rows], verbose=0)
