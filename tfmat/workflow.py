@@ -404,9 +404,8 @@ _FEWEST_CURVES, _MOST_CURVES = 200, 50_000
 # A spread is found of so many curves and draws of each: of 95 % coverage 5,000 curves know 0.3. Draws of the last
 # spread tell the next one well where that is near.
 _SPREAD_CURVES, _SPREAD_DRAWS, _MOST_ROUNDS, _NEAR = 5000, 200, 4, 0.05
-# Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
-# sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
-_QUICK_REFERENCE, REFERENCE_CURVES = 2, 2000
+# Test curves of the reference.
+REFERENCE_CURVES = 2000
 # Posteriors of a network that are taken wider tell little of its records.
 _DOUBTFUL_SPREAD = 1.5
 # Draws of the example's posterior, for its picture.
@@ -570,17 +569,14 @@ def evaluation_of(workdir: str) -> "Evaluation":
 
 def _evaluate(workdir: str, dataset: PackedDataset) -> "Evaluation":
     """Writes evaluation.json, with the reference where there is one that is quick, and returns it."""
-    from tfmat.identification.evaluate import add_reference, evaluate
-    from tfmat.identification.likelihood import has_unknown_errors
+    from tfmat.identification.evaluate import add_reference, evaluate, reference_is_quick
     from tfmat.identification.networks import Identifier
     from tfmat.report.run_files import write_evaluation
 
     identifier = Identifier.open(workdir)
     know_fits(identifier, dataset)
     evaluation = evaluate(identifier, dataset)
-    settings = dataset.settings
-    is_sampled = settings is not None and has_unknown_errors(settings)
-    if len(dataset.parameters) <= _QUICK_REFERENCE and not is_sampled:
+    if reference_is_quick(dataset):
         with contextlib.suppress(InputError):  # there can be none, as the report says
             evaluation = add_reference(evaluation, identifier, dataset, REFERENCE_CURVES)
     write_evaluation(workdir, evaluation.scores, evaluation.answers)
