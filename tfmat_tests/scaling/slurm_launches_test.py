@@ -37,7 +37,7 @@ def test_job_of_eight_workers_on_nodes_of_four():
     matrix = Matrix(runs=[Runs("horovod", workers=8, batch_a_worker=75)])
     text = job_script(job_of(planned(matrix), TEMPLATE, SITE), SITE)
     # The rest of the script is that of every job (tfmat_tests/launch).
-    own = [line for line in text.splitlines() if line.startswith("#SBATCH") or "worker" in line]
+    own = [line for line in text.splitlines() if line.startswith("#SBATCH") or "srun" in line]
     assert own == GOLDEN.read_text().splitlines()
 
 
