@@ -900,6 +900,9 @@ def _pooled(
         warnings.append(Caveat("cannot be identified", text, caveats.GIVE_IT))
     warnings += _scatter_caveats(law, usable)
     warnings += stability_caveats(law, law.from_labels(mean[None])[0], record)
+    all_tests = [test for member in usable for test in member.curve.tests]
+    separate = "--pool_by=temperature pools those of each"
+    warnings += caveats.condition_caveats(law, all_tests, separate)
     method = "mean of specimens"
     return Identification(
         curve=record,
@@ -1283,6 +1286,8 @@ def _answer(
     parameters = np.array([value.value for value in values.values()])
     found += caveats.derivative_caveats(law, labels[method], record)
     found += caveats.stability_caveats(law, parameters, record)
+    separate = "give the tests of each temperature by themselves"
+    found += caveats.condition_caveats(law, record.tests, separate)
     found += caveats.plausibility_caveats(law, parameters, record)
     covariance = shared_std = None
     if method == "least_squares" and best is not None:

@@ -1,6 +1,6 @@
 """Caveats of an answer, beyond the warnings of the curve itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,8 @@ def range_caveats(law: Law, best: BestFit) -> Iterator[Caveat]:
 
 def plausibility_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> Iterator[Caveat]:
     """A modulus that no such material has, alone or together with the largest stress; see `check_answer`."""
-    found = check_answer(law, parameters, record.largest_mpa, record.celsius)
+    celsius = max((t.celsius for t in record.tests if t.celsius is not None), default=20.0)
+    found = check_answer(law, parameters, record.largest_mpa, celsius)
     if found is not None:
         kind, text, blocks = found
         advice = (
@@ -310,6 +311,23 @@ def stability_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> It
         f"stretch it by {tested:.3g}",
         "a calculation ends or goes astray there: add a test of that mode, or choose a law that is stable",
     )
+
+
+# _ONE_TEMPERATURE: degrees by which tests of one answer may differ, as rooms do.
+_ONE_TEMPERATURE = 20.0
+
+
+def condition_caveats(law: Law, tests: Iterable[MeasuredTest], separate: str) -> Iterator[Caveat]:
+    """Tests at several temperatures under a law that has none; `separate` says how each gets an answer."""
+    found = {t.celsius for t in tests if t.celsius is not None and t.temperature is None}
+    if found and max(found) - min(found) > _ONE_TEMPERATURE:
+        several = ", ".join(f"{celsius:.4g}" for celsius in sorted(found))
+        yield Caveat(
+            "several temperatures",
+            f"the tests were at {several} °C, and law {law.name} has no temperature: what fits all holds at none",
+            separate,
+            blocks=True,
+        )
 
 
 def derivative_caveats(law: Law, labels: Array, record: MeasuredRecord) -> Iterator[Caveat]:

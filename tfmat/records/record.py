@@ -1,5 +1,6 @@
 """The measured tests of one material: how each was driven, and how they stand in the records that a network takes."""
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -373,6 +374,14 @@ class MeasuredTest:
         return len(self.strain)
 
     @property
+    def celsius(self) -> float | None:
+        """The temperature that its file says, °C; None where it says none that is understood."""
+        said = self.conditions.get("temperature")
+        with contextlib.suppress(InputError):
+            return None if said is None else temperature_of(said)[0]
+        return None
+
+    @property
     def driven(self) -> Array:
         """The strain (-) or the stress (MPa) that the machine drove, [points]."""
         return self.strain if self.programme.drives == "strain" else self.stress_mpa
@@ -528,14 +537,6 @@ class MeasuredRecord:
         """The conditions that all tests say alike."""
         first, *others = (test.conditions for test in self.tests)
         return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
-
-    @property
-    def celsius(self) -> float:
-        """The temperature that all tests say, °C; a room's where they say none that is understood."""
-        try:
-            return temperature_of(self.conditions.get("temperature"))[0]
-        except InputError:
-            return temperature_of(None)[0]
 
     @property
     def strain(self) -> Array:

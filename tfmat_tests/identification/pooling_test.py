@@ -139,11 +139,13 @@ def test_specimens_are_pooled_by_their_conditions(results):
         curve = dataclasses.replace(result.curve.curve, conditions={"temperature": temperature})
         return dataclasses.replace(result, curve=MeasuredRecord.of(curve))
 
-    each = [*(tested(result, "20 C") for result in results[:2]), tested(results[2], "100 C")]
-    hot = tested(results[2], "100 C")
+    each = [*(tested(result, "20 °C") for result in results[:2]), tested(results[2], "100 °C")]
+    hot = tested(results[2], "100 °C")
     cold, warm = pool([*each, hot], ["temperature"])
-    assert cold.curve.name == "pooled (20 C, 2 specimens)"
-    assert cold.curve.conditions == {"temperature": "20 C"}
+    (mixed,) = pool([*each, hot], [])
+    assert mixed.do_not_use == ["several temperatures"] and not cold.do_not_use
+    assert cold.curve.name == "pooled (20 °C, 2 specimens)"
+    assert cold.curve.conditions == {"temperature": "20 °C"}
     assert warm.parameters["G0"].value == pytest.approx(results[2].parameters["G0"].value)
     with pytest.raises(InputError, match="no curve says its direction.*known are: temperature"):
         pool(each, ["direction"])

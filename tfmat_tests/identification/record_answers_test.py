@@ -385,6 +385,7 @@ def test_columns_of_rate_and_temperature_tell_the_tests_of_a_table(tmp_path, hea
     path = tmp_path / "all.csv"
     path.write_text("\n".join(lines))
     found = answer("johnson_cook", str(path))
+    assert not found.do_not_use
     for name, true in {"A": 350, "B": 600, "n": 0.4, "C": 0.02, "m": 1.0}.items():
         low, high = found.parameters[name].ci95
         assert low < true < high and high - low < 0.05 * true, name
@@ -405,6 +406,25 @@ def test_a_table_of_creep_at_several_stresses(tmp_path):
         low, high = found.parameters[name].ci95
         assert low < true < high, name
     assert not found.warnings
+
+
+@pytest.mark.parametrize(("hot", "blocks"), [(100, True), (30, False)])
+def test_tests_at_temperatures_that_a_law_does_not_know_have_no_one_answer(tmp_path, hot, blocks):
+    """A tenth stiffer at 100 °C, as the network theory of rubber has it nearly (a quarter for 77 K)."""
+    stretch = np.linspace(1.0, 2.5, 60)
+    paths = []
+    for celsius, modulus in ((23, 0.4), (hot, 0.44)):
+        stress = modulus * (stretch - stretch**-2.0)
+        rows = [f"{e},{s}" for e, s in zip(stretch - 1.0, stress, strict=True)]
+        head = [f"Temperature: {celsius} °C", "Nominal strain (-),Nominal stress (MPa)"]
+        paths.append(tmp_path / f"at_{celsius}.csv")
+        paths[-1].write_text("\n".join([*head, *rows]))
+    found = answer("neo_hooke", *(f"uniaxial={path}" for path in paths))
+    assert ("several temperatures" in found.do_not_use) == blocks
+    text = " ".join(str(caveat) for caveat in found.warnings)
+    assert (
+        f"the tests were at 23, {hot} °C, and law neo_hooke has no temperature" in text
+    ) == blocks
 
 
 def test_tests_that_begin_at_their_held_value(tmp_path):
