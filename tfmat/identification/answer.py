@@ -832,12 +832,12 @@ _UNKNOWN = "unknown"
 def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Identification]:
     """One answer for each material, or for each set of conditions that the specimens were tested under.
 
-    `value` is the mean of the specimens' recommended values on the scale of the parameter (a geometric mean where that
-    is logarithmic), `std` the standard deviation between the specimens, `ci95` the interval of the mean by Student's
-    t, `next_specimen_ci95` the interval of one more specimen; `least_squares` fits one set of parameters to all.
+    `value` is the mean of the specimens' recommended values, a geometric mean where the parameter's scale is
+    logarithmic. `std` is the standard deviation between the specimens. `ci95` is the interval of the mean by Student's
+    t, `next_specimen_ci95` the interval of one more specimen. `least_squares` fits one set of parameters to all.
     Where the specimens scatter more, or less, than their own intervals say, a warning names the parameters. Specimens
-    whose answer must not be used are left out, and named. A parameter that no specimen tells has neither, and a
-    warning.
+    whose answer must not be used are left out, and named. A parameter that no specimen determines has a warning
+    instead of values.
 
     Args:
       results: what `identify` answered, all of one law.

@@ -415,13 +415,13 @@ def inference_data(answers: Sequence[Any]) -> Any:
     Groups and variables have the names of its schema (R. Kumar, C. Carroll, A. Hartikainen, O. Martin, ArviZ, a
     unified library for exploratory analysis of Bayesian models, J. Open Source Software 4 (2019) 1143).
 
-    Group `posterior` has a variable for each parameter with its `units`, dimensions `chain`, `draw` and `curve` (the
-    curves' names), and the attribute `certificate`, of each curve; `sample_stats` has `lp`, the logarithm of the
+    Group `posterior` has a variable for each parameter with its `units`, over `chain`, `draw` and `curve` (the curves'
+    names). Its attribute `certificate` has an entry for each curve. `sample_stats` has `lp`, the logarithm of the
     posterior density in these units. Curves without samples are NaN.
 
-    An answer alone has a `chain` for each ensemble of walkers where chains were sampled, else one as all others. It
-    also has `observed_data`, the measured `response` with the dimension `point`, and `posterior_predictive`: the law's
-    response to each draw with independent noise, as large as the residuals of the recommended answer in each test.
+    A single answer has a `chain` for each ensemble of walkers where chains were sampled; all others have one chain. It
+    also has `observed_data`, the measured `response` with the dimension `point`, and `posterior_predictive`, the law's
+    response to each draw. Its noise is independent, and as large as the recommended answer's residuals in each test.
 
     Raises:
       InputError: no answer has samples, or ArviZ is not installed.
