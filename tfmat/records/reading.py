@@ -511,8 +511,8 @@ _CYCLE_WORDS = word_set(
 _COUNTER_WORDS = word_set("count counter elapsed total index axial running")
 _COMPRESSION = word_set(
     """
-    compress compres druck druk stauch 圧縮 压缩 壓縮 압축 ecras raccourciss acortam schiacc ścisk сжат стисн tlak tlač
-    tryck tryk puristus puristuma nyomó basma basınç θλίψ θλιπτ
+    upset compress compres druck druk stauch 圧縮 压缩 壓縮 압축 ecras raccourciss acortam schiacc ścisk сжат стисн tlak
+    tlač tryck tryk puristus puristuma nyomó basma basınç θλίψ θλιπτ
     """
 )
 _TENSION = word_set("tensil tract trac traz zug")
@@ -2163,6 +2163,7 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             ),
             missing_cycles=_missing_cycles(part, mark),
         )
+        curve = _measured_as(curve, [*said_before, stem, table.sheet or ""])
         runs = how.one_loading and options.specimen_column != "none"
         curves += _runs(curve, [number for number, _ in rows]) if runs else [curve]
     return curves
@@ -2335,6 +2336,38 @@ _MODES = {
     "equibiaxial": re.compile(r"biaxial|bulge test|inflation", re.IGNORECASE),
     "planar": re.compile(r"planar|pure[ _-]shear", re.IGNORECASE),
 }
+
+
+# _MEASURES_IN_HEAD: measure -> words for it in a title, such as `True stress-strain curve`, or in a file's name.
+_MEASURES_IN_HEAD: dict[Measure, re.Pattern[str]] = {
+    "true": re.compile(
+        r"(?<![a-z])true(?![a-z]).{0,12}(stress|strain|curve)|(stress|strain).{0,14}(?<![a-z])true(?![a-z])"
+        r"|wahre[rns]?[ _-](spannung|dehnung)|flow[ _-]?(curve|stress)|flie(ß|ss)kurve"
+        r"|(contrainte|déformation)s?[ _]vraie|(tensión|deformación|esfuerzo)(es)? verdader|真(应力|応力|实应力)",
+        re.IGNORECASE,
+    ),
+    "engineering": re.compile(
+        r"(?<![a-z])(engineering|eng\.?|nominal)[ _-].{0,12}(stress|strain|curve)"
+        r"|technische[rns]?[ _-](spannung|dehnung)|(工程|公称)(应力|応力)"
+        r"|(contrainte|déformation)s?[ _](conventionnelle|nominale)",
+        re.IGNORECASE,
+    ),
+}
+
+
+def _measured_as(curve: RawCurve, texts: Iterable[str]) -> RawCurve:
+    """The curve, with the only measure that titles, sheet or file name tell, where no column names another one."""
+    found = {
+        m: text for text in texts for m, words in _MEASURES_IN_HEAD.items() if words.search(text)
+    }
+    said = {curve.strain_measure, curve.stress_measure}
+    if len(found) != 1 or None not in said or not said <= {None, *found} or curve.is_shear:
+        return curve
+    ((measure, text),) = found.items()
+    step = f"took strain and stress as {measure}, as '{shorten(text)}' says"
+    return dataclasses.replace(
+        curve, strain_measure=measure, stress_measure=measure, steps=(*curve.steps, step)
+    )
 
 
 def _mode_in(texts: Iterable[str]) -> tuple[str, str]:
@@ -2614,6 +2647,7 @@ def _curve(
         else _load_in_doubt(table, axes["stress"], stress, mark, options),
         "two gauge lengths": _length_in_doubt(table, axes["strain"], travel),
         "name and numbers differ": contradicted,
+        "engineering or true?": _letter_of_a_measure(axes, options) if not told else "",
     }
     strain, stress, turned = _compression_negative(strain, stress, axes)
     found = f" ({', '.join(table.steps)})" if table.steps else ""
@@ -2753,7 +2787,7 @@ def _told_measures(
     mark: DecimalMark,
     options: ReadingOptions,
 ) -> tuple[dict[Axis, Measure], list[str], str]:
-    """The measures of columns [rows] by a load or a travel beside them, where one is true and its name does not say so.
+    """The measures of columns [rows] that a load or a travel beside them tells.
 
     A true stress grows over the load as the specimen's length does. Returns the measures, the steps to tell, and what
     contradicts a name.
@@ -2780,12 +2814,29 @@ def _told_measures(
         for axis in told
         if axis in wrong
     )
-    if "true" not in (*said.values(), *told.values()):
-        return {}, [], contradicted
     steps = [
         f"took the {axis} as {told[axis]}: {because[axis]}" for axis in told if said[axis] is None
     ]
     return told, steps, contradicted
+
+
+# _LETTERS: letters behind a strain and a stress that may stand for their measure, as `w` for wahr in German does.
+_LETTERS = {"t": "true, technical or total", "w": "true (wahr)"}
+
+
+def _letter_of_a_measure(axes: Mapping[Axis, Column], options: ReadingOptions) -> str:
+    """What to say of `ε_t` and `σ_t`, whose measure nothing else tells; else empty."""
+    shared = _words(axes["strain"].name) & _words(axes["stress"].name) & _LETTERS.keys()
+    known = [
+        options.strain_measure,
+        options.stress_measure,
+        *(c.own_measure for c in axes.values()),
+    ]
+    if len(shared) != 1 or any(known):
+        return ""
+    (letter,) = shared
+    names = " and ".join(f"'{axes[axis].name}'" for axis in axes)
+    return f"'{letter}' in {names} may mean {_LETTERS[letter]}, and they were taken as engineering values"
 
 
 def _grows_over_the_load(

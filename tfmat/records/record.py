@@ -45,6 +45,7 @@ class Caveat:
 _IN_DOUBT = {
     "two areas": "give the one that holds with --area=MM2",
     "two gauge lengths": "correct the strain, or the line in the head",
+    "engineering or true?": "say --strain_measure=true --stress_measure=true if they are true values",
     "name and numbers differ": "say which holds with --strain_measure, --stress_measure",
 }
 

@@ -406,7 +406,7 @@ def columns(head: str, *values) -> str:
 @pytest.mark.parametrize(
     ("head", "measures", "contradicted"),
     [
-        ("F (N),Strain,Stress (MPa)", (None, None), ""),
+        ("F (N),Strain,Stress (MPa)", (None, "engineering"), ""),
         ("F (N),True strain,Stress (MPa)", ("true", "engineering"), ""),
         ("F (N),Strain,True stress (MPa)", (None, "true"), "is in proportion to column 'F'"),
     ],
@@ -422,6 +422,34 @@ def test_a_load_tells_that_the_stress_beside_it_is_an_engineering_one(
         write(tmp_path, columns(head, 30 * STRESS, STRAIN, STRESS)), stress_measure="true"
     )
     assert not given.in_doubt
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "measure"),
+    [
+        ("True stress-strain curve, bar 7\n", "a.csv", "true"),
+        ("Strain type: true\n", "a.csv", "true"),
+        ("", "P1_true_stress_strain.csv", "true"),
+        ("# Fließkurve\n", "a.csv", "true"),
+        ("Engineering stress vs. strain\n", "a.csv", "engineering"),
+        ("Engineering and true stress\n", "a.csv", None),
+        ("Customer: True North\n", "a.csv", None),
+    ],
+)
+def test_a_title_or_a_name_of_a_file_tells_the_measure(tmp_path, head, name, measure):
+    text = table(f"{head}Strain,Stress (MPa)")
+    curve = read_one(write(tmp_path, text, name))
+    assert (curve.strain_measure, curve.stress_measure) == (measure, measure)
+    text = table(f"{head}Eng. strain,Eng. stress (MPa)")
+    assert read_one(write(tmp_path, text, name)).stress_measure == "engineering"
+
+
+@pytest.mark.parametrize("names", ["ε_w,σ_w", "T. Strain,T. Stress (MPa)", "eps_t,sig_t"])
+def test_a_letter_behind_both_names_may_be_a_measure(tmp_path, names):
+    curve = read_one(write(tmp_path, table(names)))
+    (warning,) = [w for w in clean(curve, CurveTarget(20)).warnings if "true" in w.kind]
+    assert "may mean true" in warning.text
+    assert not read_one(write(tmp_path, table(names)), stress_measure="true").in_doubt
 
 
 def test_a_load_tells_that_the_stress_beside_it_is_true_and_which_strain_goes_with_it(tmp_path):
