@@ -65,6 +65,7 @@ from tfmat.scaling.study import (
     TRAINING_ROUNDS_FROM,
     Assumptions,
     Labels,
+    Point,
     read_assumptions,
     read_measurements,
     variant_name,
@@ -519,6 +520,17 @@ _WORDS = {
 
 def judge(analysis: Analysis) -> Judgement:
     """Whether parallelism pays, or why that cannot be said."""
+    found, machines = _judged(analysis), _several_machines(analysis)
+    if not machines:
+        return found
+    text = (
+        f"{found.text} But points and their baselines are of several machines ({', '.join(machines)}), which such "
+        "ratios mix with the parallelism: measure all on one, in another --workdir."
+    )
+    return Judgement("warn" if found.level == "good" else found.level, found.badge, text)
+
+
+def _judged(analysis: Analysis) -> Judgement:
     best = analysis.best
     if best is None or best.speedup is None or best.efficiency is None:
         text = "Nothing can be said of scaling yet: a baseline or a second worker is missing."
@@ -544,6 +556,25 @@ def judge(analysis: Analysis) -> Judgement:
     if level == "good" and set(others) != {"good"}:
         level, badge = "warn", "depends"
     return Judgement(level, badge, f"{text} with {best.label}: {times}. Other series: {told}.")
+
+
+def _several_machines(analysis: Analysis) -> list[str]:
+    """The machines on which points and their baselines were measured, where these are not the same for a point.
+
+    Machines may have processors of one name. A cluster measures elsewhere than its session, and tells by its partition.
+    """
+    sessions = {each.number: each.content.machine for each in analysis.measurements.sessions}
+    names: dict[Point, set[str]] = {}
+    for summary in analysis.summaries:
+        numbers = {repetition.session for repetition in summary.repetitions} & {*sessions}
+        here = summary.point.hardware
+        names[summary.point] = {
+            m.name
+            for m in map(sessions.__getitem__, numbers)
+            if here in (m.processor, *(m.gpus or ()))
+        }
+    pairs = (names[e.point] | names[e.baseline] for e in analysis.summaries if e.baseline)
+    return sorted({name for pair in pairs if len(pair) > 1 for name in pair})
 
 
 def _levels_of_others(analysis: Analysis) -> list[str]:

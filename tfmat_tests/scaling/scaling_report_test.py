@@ -13,7 +13,14 @@ from tfmat.launch.machine import Machine
 from tfmat.launch.machine import Session as Start
 from tfmat.scaling.model import Analysis
 from tfmat.scaling.report import judge, scaling_page, write_scaling_report
-from tfmat.scaling.study import FILE, Assumptions, LeftOut, Measurements, write_measurements
+from tfmat.scaling.study import (
+    FILE,
+    Assumptions,
+    LeftOut,
+    Measurements,
+    Session,
+    write_measurements,
+)
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.scaling import golden
 from tfmat_tests.scaling.synthetic import Truth, study
@@ -178,3 +185,23 @@ def test_a_verdict_names_the_way_that_pays_among_others():
     slow = judge(Analysis(_slower(whole, 4.0, 75), Assumptions()))
     assert slow.text.startswith("Parallelism does not pay with horovod mpi, 75 a worker: 4 workers")
     assert slow.text.endswith("Other series: 1 × pays, 1 × pays in part.")
+
+
+def test_a_verdict_says_that_a_baseline_is_of_another_machine():
+    """Two machines with processors of one name, of which the second is twice as slow: half of the speed-up is lost."""
+    whole = study(Truth(), workers=(2, 4), batches=(75, 600), rounds=2)
+    processor = whole.repetitions[0].point.hardware
+    sessions = tuple(
+        Session(number, Start(machine=Machine(name=name, processor=processor)))
+        for number, name in enumerate(("one", "two"))
+    )
+    moved = tuple(
+        dataclasses.replace(each, session=1, seconds=2 * each.seconds)
+        if each.point.workers > 1
+        else each
+        for each in whole.repetitions
+    )
+    same = dataclasses.replace(whole, sessions=sessions)
+    assert "machines" not in judge(Analysis(same, Assumptions())).text
+    mixed = dataclasses.replace(same, repetitions=moved)
+    assert "are of several machines (one, two)" in judge(Analysis(mixed, Assumptions())).text
