@@ -642,6 +642,8 @@ _INDEPENDENT = 0.5
 _FREEDOM = 2.0
 # _WORTH: correlations that are less likely than the best by a factor exp(-_WORTH) are left out.
 _WORTH = 8.0
+# _SAME_VARIANCE: variances of one correlation that differ by less are the same, to rounding.
+_SAME_VARIANCE = 1e-13
 # _MOST_KEPT: correlations that are integrated over, at most.
 _MOST_KEPT = 40
 # _MOST_LARGER: stretches whose errors are larger than the others', at most.
@@ -727,22 +729,33 @@ class _Frame:
     """The m correlations of one length, which share their vectors and are likely together.
 
     Attributes:
-      rows: their places among all that are kept; vectors: [n, n].
-      inverses: of the variances, [m, n]; shapes: [n, m e]; taken: [m, e, e]; see `_Kept`.
+      rows: their places among all that are kept.
+      rest: inverse of their least variance, [m]: long and smooth errors have few others.
+      vectors: the v whose variances differ from it, [n, v]; beyond: their inverses, less `rest`, [m, v].
+      shapes: [n, m e], in the order of the test; taken: [m, e, e]; see `_Kept`.
     """
 
     rows: list[int]
+    rest: Array
     vectors: Array
-    inverses: Array
+    beyond: Array
     shapes: Array
     taken: Array
 
     @classmethod
     def of(cls, kept: list[_Kept], rows: list[int]) -> "_Frame":
         few = [kept[i] for i in rows]
-        inverses = 1.0 / np.stack([one.variances for one in few])
-        shapes = np.concatenate([one.shapes for one in few], axis=1)
-        return cls(rows, few[0].vectors, inverses, shapes, np.stack([one.taken for one in few]))
+        vectors, variances = few[0].vectors, np.stack([one.variances for one in few])
+        least = variances.min(axis=1, keepdims=True)
+        differ = (variances - least > _SAME_VARIANCE).any(axis=0)
+        return cls(
+            rows,
+            1.0 / least[:, 0],
+            vectors[:, differ],
+            1.0 / variances[:, differ] - 1.0 / least,
+            np.concatenate([vectors @ one.shapes for one in few], axis=1),
+            np.stack([one.taken for one in few]),
+        )
 
 
 class UnknownErrors:
@@ -862,12 +875,13 @@ class UnknownErrors:
         """Log densities under each correlation, and their sums of squares: [kept, k] each, of groups [k, groups]."""
         residuals = residuals / self.scale
         squares = np.empty((len(self._kept), len(residuals)))
+        whole = np.einsum("kn,kn->k", residuals, residuals)
         for frame in self._frames:
-            turned = residuals @ frame.vectors
-            off = turned @ frame.shapes
+            off = residuals @ frame.shapes
             off = np.swapaxes(off.reshape(len(off), len(frame.rows), -1), 0, 1)
             explained = ((off @ frame.taken) * off).sum(axis=2)
-            squares[frame.rows] = frame.inverses @ np.square(turned).T - explained
+            further = frame.beyond @ np.square(residuals @ frame.vectors).T
+            squares[frame.rows] = np.outer(frame.rest, whole) + further - explained
         logarithms = np.array([kept.logarithm for kept in self._kept])
         return self._densities(logarithms[:, None], squares), squares
 
@@ -1040,15 +1054,14 @@ class MeasuredErrors(Target):
         """See `Target`: by a parabola in the compliance."""
         if not self.nuisances:
             return self.log_density(labels)
-        normal = _normal(labels[:, -1:])
+        normal = _normal(labels[:, -1])
         information = self.expansion(self._best)[2][0, -1, -1]
-        step = 1.0 / np.sqrt(1.0 + information / (2.0 * np.pi))
-        heights = []
-        for side in (-1.0, 0.0, 1.0):
-            tried = normal + side * step
-            at = np.concatenate([labels[:, :-1], scipy.special.ndtr(tried)], axis=1)
-            heights.append(self.log_density(at) - 0.5 * np.square(tried[:, 0]))
-        below, here, above = heights
+        step = float(1.0 / np.sqrt(1.0 + information / (2.0 * np.pi)))
+        steps = (-step, 0.0, step)
+        below, here, above = (
+            self._sorted(labels, self._density(residuals)) - 0.5 * np.square(normal + moved)
+            for moved, residuals in zip(steps, self._moved_residuals(labels, steps), strict=True)
+        )
         slope, bend = 0.5 * (above - below), 2.0 * here - above - below
         bend = np.where(bend > 0.1, bend, 1.0)
         return np.asarray(here + 0.5 * slope**2 / bend - 0.5 * np.log(bend) + np.log(step))
@@ -1074,11 +1087,19 @@ class MeasuredErrors(Target):
         return np.asarray(scipy.special.fdtrc(above.sum(), below.sum(), ratio))
 
     def _answer(
-        self, history: History, labels: Array, steps: Sequence[float] = (0.0,)
+        self,
+        history: History,
+        labels: Array,
+        steps: Sequence[float] = (0.0,),
+        answer: Array | None = None,
     ) -> list[Array]:
-        """The measured answer at labels [k, p + 1] but for noise, [k, points], the compliance moved by each step."""
+        """The measured answer at labels [k, p + 1] but for noise, [k, points], the compliance moved by each step.
+
+        `answer` is that without a compliance, [k, points], where it is there already.
+        """
         own, normal = labels[:, :-1], _normal(labels[:, -1])
-        answer = self.law.label_stress(TestSet((history,)), own)
+        if answer is None:
+            answer = self.law.label_stress(TestSet((history,)), own)
         if not self.nuisances:
             return [answer for _ in steps]
         taken = COMPLIANCE * elastic_strain(history, answer)
@@ -1095,15 +1116,22 @@ class MeasuredErrors(Target):
 
     def _residuals(self, labels: Array) -> list[Array]:
         """Answers minus what was measured, of each test: [k, groups]."""
-        measured, found = self._measured, []
+        return self._moved_residuals(labels, (0.0,))[0]
+
+    def _moved_residuals(self, labels: Array, steps: Sequence[float]) -> list[list[Array]]:
+        """The same for each step by which the compliance is moved."""
+        measured, found = self._measured, list[list[Array]]()
         tests = zip(measured.histories, measured.responses, self._errors, strict=True)
         for history, response, errors in tests:
             parts = [
-                errors.averaged(self._answer(history, labels[i : i + _CHUNK])[0] - response)
+                [
+                    errors.averaged(answer - response)
+                    for answer in self._answer(history, labels[i : i + _CHUNK], steps)
+                ]
                 for i in range(0, len(labels), _CHUNK)
             ]
-            found.append(np.concatenate(parts))
-        return found
+            found.append([np.concatenate(each) for each in zip(*parts, strict=True)])
+        return [list(of_tests) for of_tests in zip(*found, strict=True)]
 
     def _with_slopes(self, test: int, labels: Array) -> tuple[Array, Array]:
         """Residuals [k, groups] of a test and d answer / d label, [k, p + 1, groups].
@@ -1112,10 +1140,10 @@ class MeasuredErrors(Target):
         """
         measured, errors = self._measured, self._errors[test]
         history = measured.histories[test]
-        answer, ahead = self._answer(history, labels, (0.0, _COMPLIANCE_STEP))
+        stress, slopes = self.law.label_expansion(TestSet((history,)), labels[:, :-1])
+        answer, ahead = self._answer(history, labels, (0.0, _COMPLIANCE_STEP), stress)
         density = np.exp(-0.5 * _normal(labels[:, -1]) ** 2) / np.sqrt(2.0 * np.pi)
         change = (ahead - answer) / (_COMPLIANCE_STEP * density)[:, None]
-        slopes = self.law.label_derivatives(TestSet((history,)), labels[:, :-1])
         joined = np.concatenate([slopes, change[:, :, None]], axis=2)
         residuals = errors.averaged(answer - measured.responses[test])
         return residuals, errors.averaged(np.swapaxes(joined, 1, 2))

@@ -81,7 +81,15 @@ class ElasticPlasticLaw(_MetalLaw):
         return self.stress_and_derivatives(strain, parameters)[1]
 
     def stress_and_derivatives(self, strain: Array, parameters: Array) -> tuple[Array, Array]:
-        """See `Law.stress_and_derivatives`; stress is the first of the columns that are filled."""
+        """See `Law.stress_and_derivatives`; they come from one solution."""
+        found = self._expanded(strain, parameters)
+        return found[:, :, 0], found[:, :, 1:]
+
+    def expanded(self, history: History, parameters: Array) -> Array:
+        return self._expanded(history.driven, parameters)
+
+    def _expanded(self, strain: Array, parameters: Array) -> Array:
+        """Stress, and behind it its derivatives, [curves, points, 1 + len(self.parameters)]."""
 
         def fill(strain: Array, columns: Array, out: Array) -> None:
             modulus = columns[0]
@@ -96,8 +104,7 @@ class ElasticPlasticLaw(_MetalLaw):
                 for i, derivative in enumerate(by_column, start=2):
                     out[:, :, i] = np.where(elastic, 0.0, derivative * share)
 
-        found = in_blocks(fill, strain, parameters, (1 + len(self.parameters),))
-        return found[:, :, 0], found[:, :, 1:]
+        return in_blocks(fill, strain, parameters, (1 + len(self.parameters),))
 
     def _solve(self, strain: Array, columns: Array) -> tuple[Array, Array, Array, Array]:
         """Stress, the hardening curve's slope, plastic strain, and where the curve is elastic; each [curves, points].
