@@ -1,5 +1,6 @@
 """What tests of the backends share."""
 
+import pathlib
 from collections.abc import Iterator
 
 import pytest
@@ -13,3 +14,11 @@ def float64() -> Iterator[None]:
     with keeping_precision():
         set_precision("float64")
         yield
+
+
+@pytest.fixture(scope="session")
+def plain_ends(session_folder: pathlib.Path) -> pathlib.Path:
+    """Where `mesh_process` keeps the ends of plain Keras loops, for every process of the session."""
+    folder = session_folder / "plain_ends"
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -1,11 +1,13 @@
-"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION STAGE-OPTIMIZER[-flow[-fit]|-twice|-sharp] ...`.
+"""One process of a mesh: `[mpirun -np N] python -m THIS FOLDER MESH PRECISION CASE ...`.
 
-Trains 20 steps of each case and compares every weight with a plain Keras loop, and the state with what another backend
-makes of it; `fit` is what trains behind fits, its labels interchangeable, `twice` computes activations twice, `sharp`
-takes sharpness-aware steps.
+A case is STAGE-OPTIMIZER[-flow[-fit]|-twice|-sharp]. Trains 20 steps of each case and compares every weight with a
+plain Keras loop, and the state with what another backend makes of it; `fit` is what trains behind fits, its labels
+interchangeable, `twice` computes activations twice, `sharp` takes sharpness-aware steps.
 Says for each `HELD CASE`, and the largest share of the weights and slots that a device held.
+Ends of plain loops are kept in FOLDER, for processes of other meshes and stages.
 """
 
+import pathlib
 import sys
 
 from tfmat.config import MeshShape
@@ -31,29 +33,38 @@ def make_model(seed, uncertainty="none", representation="points"):
     return problem.make_model(**kind, hidden_units=(24,), terms=terms, seed=seed)
 
 
-def plain_keras_loop(model, name, data, indices, weights):
+def plain_keras_loop(model, name, batches):
     """Keras's own train_on_batch."""
     from tfmat_tests.backends.problem import loss_of
 
     optimizer = make_optimizer(name)
     optimizer.build(model.trainable_variables)  # else Keras makes its graph twice
     model.compile(optimizer, loss=loss_of(model))
-    for rows, row_weights in zip(indices, weights, strict=True):
-        rows = rows[row_weights > 0]
-        model.train_on_batch(data[0][rows], data[1][rows])
-    return model
+    for batch in batches:
+        model.train_on_batch(*batch)
 
 
-def plain_sharpness_aware_loop(model, name, data, indices, weights):
+def plain_sharpness_aware_loop(model, name, batches):
     """The paper's algorithm."""
     from tfmat_tests.backends.problem import SharpnessAwareLoop
 
-    batches = (
-        [array[rows[row_weights > 0]] for array in data]
-        for rows, row_weights in zip(indices, weights, strict=True)
-    )
     SharpnessAwareLoop(model).train(make_optimizer(name), batches, RHO)
-    return model
+
+
+def plain_end(path, plain_loop, name, head, batches, features):
+    """Weights after a plain loop, and what they predict of `features`: found in this file, or put there."""
+    import numpy as np
+
+    from tfmat.files import write_arrays
+
+    if not path.exists():
+        model = make_model(3, *head)
+        plain_loop(model, name, batches)
+        found = [*model.get_weights(), model.predict(features, verbose=0)]
+        write_arrays(path, **{str(i): array for i, array in enumerate(found)})
+    with np.load(path) as arrays:
+        *weights, predicted = (arrays[str(i)] for i in range(len(arrays)))
+    return weights, predicted
 
 
 def check(backend, name, ours, plain, features, precision, *head):
@@ -65,10 +76,9 @@ def check(backend, name, ours, plain, features, precision, *head):
     from tfmat.optimizers import make_functional
     from tfmat_tests.backends.problem import check_weights, loss_of
 
-    check_weights(ours.get_weights(), plain.get_weights(), precision)
-    predicted = backend.predict(features[:7])
-    expected = plain.predict(features[:7], verbose=0)
-    np.testing.assert_allclose(predicted, expected, rtol=1e-3, atol=1e-5)
+    weights, predicted = plain
+    check_weights(ours.get_weights(), weights, precision)
+    np.testing.assert_allclose(backend.predict(features), predicted, rtol=1e-3, atol=1e-5)
     single = make_backend("single")
     optimizer = make_functional(make_optimizer(name))
     again = make_model(3, *head)
@@ -108,7 +118,7 @@ def check_drift_is_found(backend):
     backend.check_replicas(22)
 
 
-def train_and_compare(mesh, precision, case):
+def train_and_compare(folder, mesh, precision, case):
     """Every process does the same; what they print, rank 0 prints."""
     import numpy as np
 
@@ -142,8 +152,11 @@ def train_and_compare(mesh, precision, case):
             backend.train(data, indices[part], weights[part], weights[part].sum(axis=1))
         backend.check_replicas(20)
         backend.sync_model()
-        plain = plain_loop(make_model(3, *head), name, (features, labels), indices, weights)
-        check(backend, name, ours, plain, features, precision, *head)
+        chosen = [rows[there > 0] for rows, there in zip(indices, weights, strict=True)]
+        batches = [(features[rows], labels[rows]) for rows in chosen]
+        path = folder / "-".join([precision, plain_loop.__name__, name, *head, "end.npz"])
+        plain = plain_end(path, plain_loop, name, head, batches, features[:7])
+        check(backend, name, ours, plain, features[:7], precision, *head)
         assert backend.collectives.broadcast(("said by", backend.rank)) == ("said by", 0)
         assert backend.collectives.gather(backend.rank) == list(range(backend.world_size))
         assert backend.collectives.maximum(-backend.rank) == 0
@@ -151,14 +164,14 @@ def train_and_compare(mesh, precision, case):
             check_drift_is_found(backend)
         held = backend.bytes_per_device()
         assert len(held["weights"]) == len(held["slots"]) == backend.mesh_shape.num_devices
-        whole = sum(weight.nbytes for weight in plain.get_weights())
+        whole = sum(weight.nbytes for weight in plain[0])
         if backend.rank == 0:
             print(
                 "HELD", case, max(held["weights"]) / whole, max(held["slots"]) / whole, flush=True
             )
 
 
-def main(mesh, precision, *cases):
+def main(folder, mesh, precision, *cases):
     """All cases, one after the other."""
     processes = find_processes()
     num_devices = MeshShape.parse(mesh).devices_per_process(processes.size)
@@ -168,7 +181,7 @@ def main(mesh, precision, *cases):
     keras.config.set_floatx(precision)
     keras.config.set_dtype_policy(precision)
     for case in cases:
-        train_and_compare(mesh, precision, case)
+        train_and_compare(pathlib.Path(folder), mesh, precision, case)
 
 
 if __name__ == "__main__":
