@@ -24,15 +24,15 @@ from tfmat_tests.backends.problem import (
 
 # Ranks that run by default, two and three: three divide nothing evenly, and two of them share a node. --all takes the
 # others too, and all that this file has for any number of ranks.
+NUMBERS = (1, 2, 3, 4, 8)
 RANKS = [
-    pytest.param(ranks, marks=[] if ranks in (2, 3) else [pytest.mark.large])
-    for ranks in (1, 2, 3, 4, 8)
+    pytest.param(ranks, marks=[] if ranks in (2, 3) else [pytest.mark.large]) for ranks in NUMBERS
 ]
 # Of which the last part is the same with any number of ranks.
 FEW = ((2, "of each rank"), (3, "optimizers"), (3, "divided"))
 PARTS = [
     pytest.param(ranks, part, marks=[] if (ranks, part) in FEW else [pytest.mark.large])
-    for ranks in (1, 2, 3, 4, 8)
+    for ranks in NUMBERS
     for part in ("optimizers", "divided", "of each rank")
 ]
 
@@ -70,11 +70,13 @@ def _matrix(run_all, ranks):
     """(optimizer, precision, number of examples).
 
     The 14th batch is a partial one, or all batches are whole. An optimizer gets the same sums from any number of ranks,
-    and `equality_test.py` has them all: one stands for them.
+    and `equality_test.py` has them all: one stands for them. In float32 each optimizer has one number of ranks.
     """
     counts = (NUM_EXAMPLES, NUM_WHOLE)
     if run_all:
-        return list(itertools.product(OPTIMIZERS, ("float64", "float32"), counts))
+        own = list(OPTIMIZERS)[NUMBERS.index(ranks) :: len(NUMBERS)]
+        pairs = [*((name, "float64") for name in OPTIMIZERS), *((name, "float32") for name in own)]
+        return [(*pair, count) for pair, count in itertools.product(pairs, counts)]
     return [("nesterov", "float64", count) for count in counts]
 
 
@@ -96,7 +98,7 @@ def _equal_cases(run_all, ranks):
     if run_all or ranks > 2:
         found["divided"] = _divided_cases(run_all, ranks)
     if run_all or ranks == 2:
-        found["of each rank"] = _cases_of_any_rank(run_all)
+        found["of each rank"] = _cases_of_any_rank(run_all, ranks)
     return found
 
 
@@ -109,8 +111,8 @@ ONE = {
 NORMALIZED = {"optimizer": "clipped", "model": {**DENSE, "batch_normalization": "synchronized"}}
 
 
-def _cases_of_any_rank(run_all):
-    """What each rank does by itself, whatever their number."""
+def _cases_of_any_rank(run_all, ranks):
+    """What each rank does by itself, whatever their number: one and two ranks do all of it, more ranks a third each."""
     flow = {**DENSE, "uncertainty": "flow"}
     folded = {"model": {**flow, "representation": "fit", "terms": [[1], [0]]}, "optimizer": "adam"}
     setups = {
@@ -140,7 +142,8 @@ def _cases_of_any_rank(run_all):
             },
             "spectrum": {"model": {"representation": "plastic_spectrum"}},
         }
-    return [{**ONE, **setup, "name": name} for name, setup in setups.items()]
+    cases = [{**ONE, **setup, "name": name} for name, setup in setups.items()]
+    return cases[NUMBERS.index(ranks) - 2 :: 3] if ranks > 2 else cases
 
 
 def _divided_cases(run_all, ranks):
