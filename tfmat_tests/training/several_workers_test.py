@@ -23,6 +23,11 @@ FAULTS = ("exception", "SIGKILL", "SIGSTOP")
 PHASES = ("start", "training", "validation", "checkpoint")
 # The one of three workers that the others ask to average with.
 ASKED = ("averaging", "SIGKILL", 1, "training")
+# Any three of backend, fault, rank and phase meet.
+MATRIX = {
+    (backend, fault, (0, 2)[(BACKENDS.index(backend) + FAULTS.index(fault) + i) % 2], phase)
+    for backend, fault, (i, phase) in itertools.product(BACKENDS, FAULTS, enumerate(PHASES))
+}
 # Each backend, fault, rank and phase; how all of three hear of it from rank 0 is in launch/star_test.py.
 DEFAULT = {
     ("horovod", "SIGKILL", 0, "validation"),
@@ -290,7 +295,7 @@ def lost_runs(tmp_path_factory):
     ("backend", "fault", "rank", "phase"),
     [
         pytest.param(*case, marks=[] if case in DEFAULT else [pytest.mark.large])
-        for case in sorted({*itertools.product(BACKENDS, FAULTS, (0, 2), PHASES), *DEFAULT})
+        for case in sorted(MATRIX | DEFAULT)
     ],
 )
 def test_a_lost_worker_ends_all(backend, fault, rank, phase, lost_runs):
