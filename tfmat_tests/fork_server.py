@@ -251,8 +251,8 @@ def _name_process(arguments: list[str]) -> None:
     ctypes.memmove(begin, line.ljust(end - begin, b"\0"), end - begin)
 
 
-def _die_at_file_operation(folder: str, number: int, names: str, how: int) -> None:
-    seen = itertools.count(1)
+def _die_at_file_operation(folder: str, numbers: list[int], names: str, how: int) -> None:
+    seen, wanted = itertools.count(1), range(*numbers)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         flags = arguments[2] if event == "open" and isinstance(arguments[2], int) else 0
@@ -261,7 +261,7 @@ def _die_at_file_operation(folder: str, number: int, names: str, how: int) -> No
             return
         path = os.path.abspath(arguments[0])
         counts = path.startswith(folder) and fnmatch.fnmatch(os.path.basename(path), names)
-        if counts and next(seen) == number:
+        if counts and next(seen) in wanted:
             os.kill(os.getpid(), how)
 
     sys.addaudithook(hook)

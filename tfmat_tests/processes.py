@@ -160,7 +160,7 @@ class ForkServer:
         *arguments: object,
         cwd: pathlib.Path,
         file_limit: int | None = None,
-        die_at: int | None = None,
+        die_at: int | range | None = None,
         die_on: str = "*",
         die_of: signal.Signals = signal.SIGKILL,
         load: Sequence[str] = (),
@@ -172,18 +172,19 @@ class ForkServer:
           arguments: of the command line.
           cwd: current folder of the program.
           file_limit: largest file that it may write, bytes.
-          die_at: it sends itself a signal right before its file operation of this number in `cwd` (opening for
-            writing, renaming, removing; from 1).
+          die_at: it sends itself a signal right before its file operation of this number, or of these, in `cwd`
+            (opening for writing, renaming, removing; from 1).
           die_on: of which only those on files with such names count.
           die_of: that signal.
           load: modules that every later program finds loaded.
           environment: variables beside this process's own.
         """
+        at = range(die_at, die_at + 1) if isinstance(die_at, int) else die_at
         limits = {} if file_limit is None else {int(resource.RLIMIT_FSIZE): file_limit}
         command = ("-P", "-m", "tfmat", *arguments)
         how = {
             "limits": limits,
-            "die_at": die_at and (die_at, die_on, int(die_of)),
+            "die_at": at and ((at.start, at.stop, at.step), die_on, int(die_of)),
             "load": list(load),
         }
         return self._start(command, cwd, environment or {}, **how)

@@ -1,7 +1,7 @@
 """Runs that are stopped in every way and started again: the same weights to the last bit."""
 
+import contextlib
 import functools
-import itertools
 import pathlib
 import random
 import shutil
@@ -9,6 +9,7 @@ import signal
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 from tfmat.training.run_folder import RunFolder
@@ -22,7 +23,7 @@ from tfmat_tests.end_to_end.runs import (
     metrics,
     status,
 )
-from tfmat_tests.processes import PATIENCE, Ended, ForkServer
+from tfmat_tests.processes import PATIENCE, Ended, ForkServer, Program
 from tfmat_tests.refused import Refuse, listing
 
 
@@ -78,16 +79,34 @@ def test_killed_at_every_stage(
 def test_killed_at_any_file_operation(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Once at every fourth of the operations of a whole run, and then to the end."""
-    for number in itertools.count(1, 4):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        if programs.run(*SMALL_RUN, cwd=folder, die_at=number).status == 0:
+    """At every fourth of the operations of a whole run, and then to the end.
+
+    One run stops at each of them, and a copy of its folder is what a kill would have left there.
+    """
+    operations, stopping = range(1, 10_000, 4), tmp_path / "stopping"
+    stopping.mkdir()
+    program = programs.start(*SMALL_RUN, cwd=stopping, die_at=operations, die_of=signal.SIGSTOP)
+    number = 0
+    for number in operations:
+        if not _stops(program):
             break
+        folder = tmp_path / str(number)
+        shutil.copytree(stopping, folder)
+        program.kill(signal.SIGCONT)
         _finish(programs, folder)
         assert_as_if_never_stopped(folder, uninterrupted)
         shutil.rmtree(folder)
-    assert number > 50
+    assert number > 50 and program.wait().status == 0
+
+
+def _stops(program: Program) -> bool:
+    """Whether it stops once more before it ends."""
+    while program.running():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(program.pid).status() == psutil.STATUS_STOPPED:
+                return True
+        time.sleep(0.001)
+    return False
 
 
 @pytest.mark.large
