@@ -2306,9 +2306,11 @@ def _is_room_in_kelvin(temperature: float, law: Law) -> bool:
 def _tell_settings(
     test: MeasuredTest, raw: RawCurve, settings: Mapping[str, float], law: Law
 ) -> None:
-    """Rate and temperature of a law that asks for them: as the user says, the file, or its time."""
+    """Rate and temperature, as the user says, the file, or its time; a law that asks for none has only conditions."""
     for name, unit in (("rate", "1/s"), ("temperature", "°C")):
         if name not in test.programme.channels:
+            if name in settings:
+                test.conditions[name] = f"{settings[name]:.4g} {unit}"
             continue
         if name in settings:
             value, source, assumed = settings[name], "as given", ""

@@ -408,18 +408,28 @@ def test_a_table_of_creep_at_several_stresses(tmp_path):
     assert not found.warnings
 
 
+@pytest.mark.parametrize("by_table", [False, True])
 @pytest.mark.parametrize(("hot", "blocks"), [(100, True), (30, False)])
-def test_tests_at_temperatures_that_a_law_does_not_know_have_no_one_answer(tmp_path, hot, blocks):
+def test_tests_at_temperatures_that_a_law_does_not_know_have_no_one_answer(
+    tmp_path, hot, blocks, by_table
+):
     """A tenth stiffer at 100 °C, as the network theory of rubber has it nearly (a quarter for 77 K)."""
     stretch = np.linspace(1.0, 2.5, 60)
     paths = []
     for celsius, modulus in ((23, 0.4), (hot, 0.44)):
         stress = modulus * (stretch - stretch**-2.0)
         rows = [f"{e},{s}" for e, s in zip(stretch - 1.0, stress, strict=True)]
-        head = [f"Temperature: {celsius} °C", "Nominal strain (-),Nominal stress (MPa)"]
+        told = [] if by_table else [f"Temperature: {celsius} °C"]
+        head = [*told, "Nominal strain (-),Nominal stress (MPa)"]
         paths.append(tmp_path / f"at_{celsius}.csv")
         paths[-1].write_text("\n".join([*head, *rows]))
-    found = answer("neo_hooke", *(f"uniaxial={path}" for path in paths))
+    table = tmp_path / "tests.csv"
+    rows = [
+        f"{path.name},uniaxial,{celsius}" for path, celsius in zip(paths, (23, hot), strict=True)
+    ]
+    table.write_text("\n".join(["file,test,temperature", *rows]))
+    given = [str(table)] if by_table else [f"uniaxial={path}" for path in paths]
+    found = answer("neo_hooke", *given)
     assert ("several temperatures" in found.do_not_use) == blocks
     text = " ".join(str(caveat) for caveat in found.warnings)
     assert (
