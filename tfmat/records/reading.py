@@ -1283,7 +1283,7 @@ def _unusable(header: str, axis: Axis) -> str:
             "column, or call it total strain where it is"
         )
     if axis == "stress" and (
-        "pk2" in words or (words & {"2nd", "second"} and words & {"piola", "kirchhoff"})
+        "pk2" in words or (words & {"2nd", "second"} and words & {"piola", "kirchhoff", "pk"})
     ):
         return (
             "the second Piola-Kirchhoff stress; multiply it by the stretch, which makes it an engineering stress, and "
@@ -2526,6 +2526,11 @@ def _with_decimal_mark(
     ]
     runs = [list(run) for _, run in itertools.groupby(range(len(rows)), blank.__getitem__)]
     # More of them side by side may hold what matters, or are an extensometer that was taken off.
+    if len(rows) >= MINIMUM_POINTS and all(blank):
+        raise InputError(
+            "no row holds both a strain and a stress: they were recorded at other times; bring one to the times of "
+            "the other"
+        )
     gaps = [len(run) for run in runs[1:-1] if blank[run[0]]]
     both = [len(run) for run in runs[1:-1] if not blank[run[0]]]
     is_slower = len(gaps) >= MINIMUM_POINTS and set(both) == {1} and len(set(gaps)) == 1

@@ -71,6 +71,7 @@ LOAD_UNITS: dict[str, float] = {
     "daN": 10.0,
     "cN": 1e-2,
     "MN": 1e6,
+    "GN": 1e9,
     "mN": 1e-3,
     "lbf": _POUND_FORCE,
     "kip": 1e3 * _POUND_FORCE,
@@ -300,6 +301,7 @@ def find_size(text: str, units: Mapping[str, float]) -> float | None:
 def _spelling(text: str) -> str:
     """A unit without blanks, powers' signs and forms of letters: `N / mm²` and `N/mm^2` are `N/mm2`."""
     text = _POWER.sub(lambda match: "k" if match[1] else "M", text)
+    text = re.sub(r"[\s·.*](mm|cm|m|in)\^?(?:⁻¹|[-−]1)(?!\d)", r"/\1", text)
     text = unicodedata.normalize("NFKC", text).strip().strip("[](){}<>").translate(_UNIT_LETTERS)
     return re.sub(r"[\s^.·_]|\*\*", "", text)
 
@@ -1363,7 +1365,16 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
         )
     data, summary = _without_summary(data)
     width = len(data[0][1])
-    above = [(number, _uncommented(cells)) for number, cells in above]
+    # `% strain` may be a strain in percent where no other line begins so.
+    marks = [str(cells[0]).lstrip()[:1] for _, cells in above]
+    is_matlab = len(marks) > 1 and set(marks) == {"%"}
+    above = [(number, _uncommented(cells, width, is_matlab)) for number, cells in above]
+    for number, cells in above:
+        if len(cells) <= 2 and _FACTOR_OF_ALL.fullmatch("".join(map(str, cells)).strip()):
+            raise InputError(
+                f"{line} {number}: '{' '.join(map(str, cells)).strip()}' multiplies the numbers below it; write these "
+                "as they are (format long g)"
+            )
     header, units, used = _header(above, width, line, data)
     before = above[: len(above) - used]
     notes = _notes(before)
@@ -1543,6 +1554,12 @@ def _header(
     names = [shorten(" ".join(str(cell).split()), LONGEST_HEADER) for cell in cells]
     # pandas numbers names that are there twice, behind their unit.
     names = [re.sub(r"(?<=[\])])\.(?=\d+$)", " ", name) for name in names]
+    # R writes dots for signs and blanks: `Stress..N.mm2.` for `Stress (N/mm2)`.
+    of_r = [re.fullmatch(r"(\w[\w.]*?)\.\.(\w[\w.]*)\.", name) for name in names]
+    names = [
+        f"{match[1].replace('.', ' ')} ({match[2].replace('.', '/')})" if match else name
+        for name, match in zip(names, of_r, strict=True)
+    ]
     while len(names) > width and not names[-1]:
         names.pop()
     joined = _with_units_joined(names)
@@ -1654,12 +1671,21 @@ def _is_remark(cells: list[Cell]) -> bool:
     return isinstance(cells[0], str) and cells[0].strip().startswith(_REMARKS)
 
 
-def _uncommented(cells: list[Cell]) -> list[Cell]:
-    """A row without the `#` that it begins with."""
-    if not _is_comment(cells):
+# _COMMENT: signs of a comment before names, besides `%`.
+_COMMENT = re.compile(r"\s*(#+|//|!|;)\s*")
+# _FACTOR_OF_ALL: the factor that MATLAB writes above a matrix.
+_FACTOR_OF_ALL = re.compile(r"\d(\.\d*)?[eE][+-]?\d+ ?\*")
+
+
+def _uncommented(cells: list[Cell], width: int, is_matlab: bool) -> list[Cell]:
+    """A row above a table of this width without the sign of a comment that it begins with; `%` is one for MATLAB."""
+    if not isinstance(cells[0], str):
         return cells
-    first = str(cells[0]).lstrip().lstrip("#").strip()
-    return [first, *cells[1:]] if first else cells[1:]
+    mark = _COMMENT.match(cells[0])
+    if mark is None and (is_matlab or (cells[0] == "%" and len(cells) > width)):
+        mark = re.match(r"\s*%+\s*", cells[0])
+    first = cells[0][mark.end() :].strip() if mark else cells[0]
+    return [first, *cells[1:]] if first or mark is None else cells[1:]
 
 
 def _notes(rows: list[Row]) -> dict[str, str]:

@@ -628,3 +628,39 @@ def test_rows_between_those_of_a_slower_channel_are_left_out(tmp_path):
     (curve,) = read_curves(write(tmp_path, "\n".join(["Time,Strain,Stress (MPa)", *rows])))
     np.testing.assert_allclose(curve.strain, STRAIN)
     assert "left out 80 rows between those that a slower channel has too" in curve.steps[0]
+
+
+@pytest.mark.parametrize(
+    ("head", "separator"),
+    [
+        ("% strain stress", " "),
+        ("% Test 7\n% strain\tstress", "\t"),
+        ("// strain stress", " "),
+        ("! strain;stress", ";"),
+        ("Strain..mm.mm.,Stress..N.mm2.", ","),
+        ("Strain [mm·mm⁻¹],Stress [N·mm⁻²]", ","),
+    ],
+)
+def test_names_behind_signs_of_comments_and_as_programs_write_them(tmp_path, head, separator):
+    (curve,) = read_curves(write(tmp_path, table(head, separator)))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+
+
+def test_units_of_lengths_over_lengths_in_powers(tmp_path):
+    (curve,) = read_curves(write(tmp_path, table("Strain [µm·m^-1],Stress [GN/m²]")))
+    np.testing.assert_allclose(curve.strain, 1e-6 * STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
+
+
+def test_a_factor_above_all_numbers_is_refused(tmp_path):
+    with pytest.raises(InputError, match="line 2: '1.0e\\+03 \\*' multiplies the numbers below it"):
+        read_curves(write(tmp_path, table("data =\n   1.0e+03 *", "   ")))
+
+
+def test_rows_that_hold_either_a_strain_or_a_stress_are_refused(tmp_path):
+    rows = [
+        f"{i},{e},\n{i},,{s}" for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True), start=1)
+    ]
+    with pytest.raises(InputError, match="no row holds both a strain and a stress"):
+        read_curves(write(tmp_path, "\n".join(["Time,Strain,Stress (MPa)", *rows])))
