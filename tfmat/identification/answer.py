@@ -1286,6 +1286,7 @@ def _answer(
     parameters = np.array([value.value for value in values.values()])
     found += caveats.derivative_caveats(law, labels[method], record)
     found += caveats.stability_caveats(law, parameters, record)
+    found += caveats.reference_rate_caveats(law, parameters, record)
     separate = "give the tests of each temperature by themselves"
     found += caveats.condition_caveats(law, record.tests, separate)
     found += caveats.plausibility_caveats(law, parameters, record)

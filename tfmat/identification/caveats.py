@@ -313,6 +313,28 @@ def stability_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> It
     )
 
 
+# _FELT: share of the stress by which solvers must part from a law's tests to be told.
+_FELT = 0.01
+
+
+def reference_rate_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> Iterator[Caveat]:
+    """Tests slower than Johnson and Cook's reference rate, parameters [all]: solvers keep the stress of that rate."""
+    values = {p.name: float(value) for p, value in zip(law.parameters, parameters, strict=True)}
+    rates = [test.rate for test in record.tests if test.rate is not None]
+    if not rates or not {"C", "reference_rate"} <= {*values}:
+        return
+    slowest, reference = min(rates), values["reference_rate"]
+    factor = 1.0 + values["C"] * np.log(slowest / reference)
+    if factor < 1.0 - _FELT:
+        more = f"{100 * (1 / factor - 1):.3g} % more" if factor > 0.0 else "far more"
+        yield Caveat(
+            "tests below the reference rate",
+            f"a test at {slowest:g} 1/s is slower than the reference rate, {reference:g} 1/s, below which solvers keep "
+            f"the stress: that is {more} than law and test have",
+            f"for a solver fit with the slowest rate, --fix=reference_rate={slowest:g}",
+        )
+
+
 # _ONE_TEMPERATURE: degrees by which tests of one answer may differ, as rooms do.
 _ONE_TEMPERATURE = 20.0
 
