@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A posterior, and what it means
 #
-# A posterior is a set of parameter values, each of which explains the test. Where parameters can stand in for one
-# another, their intervals alone say too little.
+# A posterior says which sets of parameters explain the test, and how probable each is. Where a larger value of one
+# parameter makes up for a smaller value of another, intervals alone say too little.
 
 # %%
 import matplotlib.pyplot as plt
@@ -23,10 +23,8 @@ stress += np.random.default_rng(0).normal(0, 1.0, len(stress))
 # `fixed` is a value that you know, here Young's modulus.
 
 # %%
-answer = tfmat.identify(
-    strain, stress, law="voce", strain_measure="true", stress_measure="true",
-    fixed={"E": 205e3}, samples=2000,
-)  # fmt: skip
+measures = {"strain_measure": "true", "stress_measure": "true"}
+answer = tfmat.identify(strain, stress, law="voce", fixed={"E": 205e3}, samples=2000, **measures)
 posterior = answer.samples
 print("status:", answer.posterior.certificate.status)
 lows, highs = np.quantile(posterior.values, [0.025, 0.975], axis=0)

@@ -24,7 +24,7 @@ for mode, largest in {"uniaxial": 1.5, "equibiaxial": 1.0, "planar": 1.2}.items(
 # %% [markdown]
 # ## One test alone
 #
-# The law follows it closely. Its two constants can stand in for each other, so the interval of C01 is wide.
+# The law follows it closely. A larger C10 makes up for a smaller C01, so the interval of C01 is wide.
 
 
 # %%
@@ -66,7 +66,7 @@ plt.show()
 # %% [markdown]
 # ## The card
 #
-# Solvers want a bulk modulus beside the law, which Poisson's ratio stands for.
+# Solvers need a bulk modulus, too. It follows from Poisson's ratio, which the tests do not tell.
 
 # %%
 print(answer.card("abaqus"))

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Horovod in your own `fit`, then a mesh
 #
-# A Keras model of your own trains with several processes by five more lines. The same model then trains on a mesh of
+# With five more lines a Keras model of your own trains in several processes. The same model then trains on a mesh of
 # devices.
 
 # %%
