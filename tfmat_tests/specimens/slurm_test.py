@@ -96,6 +96,8 @@ def test_a_killed_and_a_cancelled_element_then_the_same_command(trial_slurm, cam
     # The last element has the number of the whole array, which is not to be put back into the queue with it.
     os.kill(*campaign.processes(1), signal.SIGKILL)
     wait_for(lambda: "element 1 waits in the queue again" in campaign.outputs(), campaign.outputs)
+    # Its two minutes in the queue are over soon on a busy machine.
+    trial_slurm.run("scontrol", "update", f"JobId={job_id}_1", "StartTime=now+1hour")
     assert job_states([job_id])[f"{job_id}_0"] == "RUNNING"
     trial_slurm.run("scancel", f"{job_id}_0")
     wait_for(lambda: job_states([job_id])[f"{job_id}_0"] == "CANCELLED", campaign.outputs)
