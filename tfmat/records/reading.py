@@ -2117,8 +2117,9 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
     axes = find_axes(table, options, how.measures)
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
     _refuse_two_times(table, axes, mark)
-    # A test with a time creeps at a stress, and begins with it; others begin with the strain.
+    # A test with a time creeps at a stress, and begins with it; one loading begins with the strain.
     held, begins = (axes["stress"].index, time) if how.needs_time else (None, axes["strain"].index)
+    begins = begins if how.needs_time or how.one_loading else None
     groups, grouping = _groups(table, options, lambda: _of_conditions(table, held, begins, mark))
     curves = []
     for label, rows in groups.items():
@@ -2608,33 +2609,34 @@ def _of_conditions(
     """The rows by columns of a rate, of a temperature and of what is `held`, under whose every value a test begins.
 
     Args:
-      begins: the column, strain or time, that then stands near its least value.
+      begins: the column, strain or time, that then stands where it stands in the first row.
     """
-    columns = [
-        i
-        for i in range(len(table.header) if begins is not None else 0)
-        if i == held or re.fullmatch(f"{_NAMES['rate']}|temperature", _name_and_unit(table, i)[0])
-    ]
-    if not columns or begins is None:
+    if begins is None:
         return {"": table.rows}, []
-    runs = [
-        (cells, list(rows))
-        for cells, rows in itertools.groupby(
-            table.rows, lambda row: [row[1][i] for i in columns if i < len(row[1])]
-        )
-    ]
-    groups = {
-        "_".join(str(c) if (v := number(c, mark)) is None else f"{v:g}" for c in cells): rows
-        for cells, rows in runs
-    }
-    first = [number(rows[0][1][begins], mark) for rows in groups.values()]
-    every = [v for _, cells in table.rows if (v := number(cells[begins], mark)) is not None]
-    is_part = 1 < len(groups) == len(runs) and min(map(len, groups.values())) >= MINIMUM_POINTS
-    highest = min(every) + _BEGINS * (max(every) - min(every)) if is_part else 0.0
-    if not is_part or not all(value is not None and value <= highest for value in first):
+
+    def values(i: int) -> list[float | None]:
+        return [number(cells[i], mark) if i < len(cells) else None for _, cells in table.rows]
+
+    columns = []
+    for i in range(len(table.header)):
+        name, unit = _name_and_unit(table, i)
+        apart = _NEAR_ROOM if name == "temperature" and unit else 0.0
+        known = sorted({value for value in values(i) if value is not None})
+        is_condition = i == held or re.fullmatch(f"{_NAMES['rate']}|temperature", name)
+        if is_condition and all(b - a > apart for a, b in itertools.pairwise(known)):
+            columns.append(i)
+    told = list(zip(*(values(i) for i in columns), strict=True))
+    runs = [list(run) for _, run in itertools.groupby(range(len(told)), told.__getitem__)]
+    labels = {"_".join("" if v is None else f"{v:g}" for v in told[run[0]]): run for run in runs}
+    if not 1 < len(labels) == len(runs) or min(map(len, runs)) < MINIMUM_POINTS:
+        return {"": table.rows}, []
+    along = np.array(values(begins), float)
+    off = np.abs(along[[run[0] for run in runs]] - along[0])
+    if not (off <= _BEGINS * (np.nanmax(along) - np.nanmin(along))).all():
         return {"": table.rows}, []
     names = " and ".join(f"'{table.header[i]}'" for i in columns)
-    return groups, [f"{len(groups)} specimens by {names}"]
+    said = [f"{len(runs)} specimens by {names}"]
+    return {label: [table.rows[i] for i in run] for label, run in labels.items()}, said
 
 
 def _curve(

@@ -1804,6 +1804,20 @@ def test_a_rate_that_jumps_is_no_new_specimen(tmp_path):
     assert len(curve.strain) == len(STRAIN) and "rate" not in curve.conditions
 
 
+@pytest.mark.parametrize(("warmer", "specimens"), [(24, 1), (60, 2)])
+def test_a_room_that_becomes_warmer_is_no_new_specimen(tmp_path, warmer, specimens):
+    """Two loadings of rubber, below each other: of one specimen in a room, or at two temperatures."""
+    strain = np.concatenate([np.linspace(0, 1, 40), np.linspace(1, 0, 40), np.linspace(0, 1, 40)])
+    stress = strain + 1.0 - (strain + 1.0) ** -2.0
+    rows = [
+        f"{e};{s};{23 if i < 80 else warmer}"
+        for i, (e, s) in enumerate(zip(strain, stress, strict=True))
+    ]
+    path = write(tmp_path, "\n".join(["strain (-);stress (MPa);Temperature (°C)", *rows]))
+    found = read_curves(path, ReadingOptions(), of_test=True, needs_time=False)
+    assert len(found) == specimens
+
+
 def test_a_row_of_units_of_a_machine_that_counts_cycles(tmp_path):
     """MTS TestSuite writes `cycles` and `segments` below the names."""
     rows = [
