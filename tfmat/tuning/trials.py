@@ -120,6 +120,13 @@ class Claims:
             longer = is_longer(state.search, search)
             changes = {name: getattr(search, name) for name in CHANGEABLE}
             state.definition = dataclasses.replace(state.search, **changes).to_json()
+            for name in ("data_dir", "trial_command"):
+                before, now = getattr(state.options, name), getattr(options, name)
+                if state.end_order and before != now:
+                    log(
+                        f"warning: {len(state.end_order)} trials ended with --{name}={before or 'none'}, further ones "
+                        f"run with {now or 'none'}; where these do not train the same, values cannot be compared"
+                    )
             state.options = options
             if state.ended and not state.failed and longer:
                 state.ended = ""

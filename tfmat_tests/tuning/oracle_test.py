@@ -24,7 +24,7 @@ from tfmat.tuning.search import (
     load_search,
     read_state,
 )
-from tfmat.tuning.trials import MOST_LOST, Claims
+from tfmat.tuning.trials import MOST_LOST, Claims, Outcome
 from tfmat_tests.tuning.synthetic_trial import known_function
 
 SPACE = pathlib.Path(__file__).with_name("space.py")
@@ -189,6 +189,20 @@ def test_a_trial_that_costs_its_workers_lives_has_failed(tmp_path):
     state = read_state(tmp_path)
     assert state.trials["0000"].state == FAILED and state.end_order == ["0000"]
     assert f"its worker was lost {MOST_LOST} times" in state.trials["0000"].reason
+
+
+def test_trials_of_another_command_or_data_set_are_told(tmp_path, capsys):
+    """Such a search went on without a word, and compared them."""
+    definition, claims = load_search(SPACE), Claims(tmp_path, "0")
+    claims.open(*definition, Options(data_dir="a"))
+    claims.open(*definition, Options(data_dir="b"))  # nothing has ended yet
+    claims.end(claims.claim(), Outcome(DONE, 0.5, ""))
+    claims.open(*definition, Options(data_dir="b", backend="horovod"))
+    assert "warning" not in capsys.readouterr().err
+    claims.open(*definition, Options(data_dir="c", trial_command="python t.py"))
+    said = capsys.readouterr().err
+    assert "warning: 1 trials ended with --data_dir=b, further ones run with c" in said
+    assert "--trial_command=none, further ones run with python t.py" in said
 
 
 def test_an_exhausted_space_and_a_rung_that_waits():
