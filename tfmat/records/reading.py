@@ -380,7 +380,7 @@ _WORDS: dict[str, set[str]] = {
         """
         strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
         deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy exy
-        epsx epsy epsxx epsyy umformgrad sg sg1 sg2 sg3 sg4
+        epsx epsy epsxx epsyy umformgrad le11 le22 le33 sg sg1 sg2 sg3 sg4
         estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
         παραμόρφωση deformacija regangan деформація
         """
@@ -534,7 +534,7 @@ _MEASURE_WORDS: dict[str, Measure] = {
             verdadeira verdadeiro gerçek rzeczywiste rzeczywisty ware skutečné skutečná sann sanna истинн
             logarithmische logarithmique logarítmica logaritmica rationnelle 真 真实 진 tstrain tstress істинн πραγματικ
             valódi todellinen sand reală adevărată skutočné stvarna stvarno sejati werkelijke
-            flow fließspannung umformgrad
+            flow fließspannung umformgrad le11 le22 le33
             """
         ),
         "true",

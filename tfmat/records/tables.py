@@ -992,23 +992,28 @@ def read_tables(
             table.steps.append(f"sheets without a table: {', '.join(others)}")
     if not tables:
         raise InputError(errors[0] if errors else "the workbook has no sheet with cells")
-    for table in tables:
-        _add_units(table, {name: rows for name, rows in sheets.items() if name != table.sheet})
+    _add_units(tables, sheets)
     return tables
 
 
-def _add_units(table: Table, sheets: Mapping[str, list[Row]]) -> None:
+def _add_units(tables: list[Table], sheets: Mapping[str, list[Row]]) -> None:
     """Adds the units of columns without one that a row of another sheet tells, behind the column's name."""
-    for i, name in enumerate(table.header):
+    told = [
+        (sheet, {*_plain_names(cells)}, unit.strip())
+        for sheet, rows in sheets.items()
+        for _, cells in rows[:_SAMPLE]
+        for unit in cells
+        if isinstance(unit, str) and _is_unit_row([unit]) and unit.strip() not in ("-", "1")
+    ]
+    for table, i in [(each, i) for each in tables for i in range(len(each.header))]:
+        name = table.header[i]
         if not name or table.units[i] or split_header(name)[1]:
             continue
+        plain_name = _plain_names([name])[0]
         found = {
-            (cell.strip(), sheet)
-            for sheet, rows in sheets.items()
-            for _, cells in rows
-            if _plain_names([name])[0] in _plain_names(cells)
-            for cell in cells
-            if isinstance(cell, str) and _is_unit_row([cell]) and cell.strip() not in ("-", "1")
+            (unit, sheet)
+            for sheet, names, unit in told
+            if sheet != table.sheet and plain_name in names
         }
         if len(found) == 1:
             ((unit, sheet),) = found

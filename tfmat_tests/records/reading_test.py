@@ -498,9 +498,14 @@ def test_a_change_of_length_alone_may_be_the_crossheads(tmp_path, travels, taken
 
 
 @pytest.mark.parametrize(
-    "head", ["Flow strain,Flow stress (MPa)", "Umformgrad,Fließspannung (MPa)"]
+    "head",
+    [
+        "Flow strain,Flow stress (MPa)",
+        "Umformgrad,Fließspannung (MPa)",
+        "LE22,True stress (MPa)",
+    ],
 )
-def test_flow_stresses_are_true(tmp_path, head):
+def test_flow_stresses_and_logarithmic_strains_of_abaqus_are_true(tmp_path, head):
     curve = read_one(write(tmp_path, table(head)))
     assert (curve.strain_measure, curve.stress_measure) == ("true", "true")
 
