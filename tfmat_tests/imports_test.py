@@ -73,7 +73,7 @@ def allowed(room: str) -> set[str]:
 
 
 def room_of(module: str) -> str:
-    """`tfmat.data.dataset` -> `data`; `tfmat.config` -> `config`; `tfmat` itself -> ''."""
+    """`tfmat.data.order` -> `data`; `tfmat.config` -> `config`; `tfmat` itself -> ''."""
     parts = module.split(".")
     name = parts[1] if len(parts) > 1 else ""
     return PARTS.get(name, name)

@@ -16,7 +16,6 @@ from tfmat.console import log
 from tfmat.data.dataset import (
     CHANNELS,
     SHARD_SIZE,
-    ExampleOrder,
     Floats,
     Manifest,
     PackedDataset,
@@ -29,6 +28,7 @@ from tfmat.data.dataset import (
     repair_simulated,
     write_dataset,
 )
+from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 from tfmat.materials.law import Law, Parameter
 from tfmat.materials.registry import law_class

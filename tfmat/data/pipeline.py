@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.config import EpochPlan, Span
-from tfmat.data.dataset import ExampleOrder, available_memory
+from tfmat.data.dataset import available_memory
+from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 
 # A streamed block is gathered on the host while the one before it trains; two of them wait at most.

@@ -28,7 +28,7 @@ from tfmat.backends.losses import (
 from tfmat.backends.step import check_model, choose_for, chosen_layers
 from tfmat.config import Duration, Settings, Span
 from tfmat.console import bar_console, clock_text, log
-from tfmat.data.dataset import SHARD_SIZE, ExampleOrder
+from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (
     DatasetSource,
     MemorySource,
@@ -53,6 +53,8 @@ from tfmat.training.run_folder import Checkpoint, RunFolder, Status
 # The examples of a run as backends take them: with their weights, as batches, and all of them for an evaluation.
 
 
+# Examples in a shard of stored data where nothing else says so; part of their order.
+SHARD_SIZE = 131_072
 # Examples per worker in one batch of an evaluation.
 _EVALUATION_BATCH_SIZE = 500
 # Seconds of steps from which the rate of a run is measured.

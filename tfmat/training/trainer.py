@@ -17,10 +17,11 @@ from tfmat.backends.losses import GivenMetrics, make_metrics, per_example_functi
 from tfmat.backends.registry import make_backend
 from tfmat.backends.step import check_model
 from tfmat.config import CheckpointSection, DataSection, Duration, Settings, parse_growth
-from tfmat.data.dataset import SHARD_SIZE, digest
+from tfmat.data.dataset import digest
 from tfmat.errors import InputError
 from tfmat.optimizers import find_optimizer, make_functional
 from tfmat.training.run import (
+    SHARD_SIZE,
     OptimizerFactory,
     Run,
     RunResult,

@@ -12,7 +12,7 @@ import pytest
 
 from tfmat.backends import asynchronous
 from tfmat.backends.asynchronous import Shard, divide
-from tfmat.data.dataset import ExampleOrder
+from tfmat.data.order import ExampleOrder
 from tfmat.launch import watchdog
 from tfmat.launch.processes import Processes
 from tfmat.launch.watchdog import ByNote, Link, meet, wait_for

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfmat.backends.losses import per_example_function
 from tfmat.config import EpochPlan, Span, default_config
-from tfmat.data.dataset import ExampleOrder
+from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource
 from tfmat.networks.factory import build_model
 from tfmat.networks.flow import POSTERIOR

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfmat.data.dataset import ExampleOrder
+from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 
 _BITS = (1 << 64) - 1

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tfmat.config import EpochPlan, Span
-from tfmat.data.dataset import ExampleOrder, generate_dataset
+from tfmat.data.dataset import generate_dataset
+from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (
     Block,
     DatasetSource,

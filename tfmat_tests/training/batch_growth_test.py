@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfmat
-from tfmat.data.dataset import ExampleOrder
+from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError, Interrupted
 from tfmat.files import read_json
 from tfmat.training import run

@@ -275,7 +275,7 @@ WITH_ALL = {
 
 def ordered_batches():
     """The rows of each batch as the Trainer takes them."""
-    from tfmat.data.dataset import ExampleOrder
+    from tfmat.data.order import ExampleOrder
 
     order = ExampleOrder(NUM_EXAMPLES, 0, 131_072)
     for epoch in range(EPOCHS):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.data.dataset import ExampleOrder
+from tfmat.data.order import ExampleOrder
 from tfmat.errors import DivergedError, InputError, Interrupted
 from tfmat_tests.training.regression import (
     TRAIN,
