@@ -1047,6 +1047,9 @@ def find_tables(
     blocks = []
     # A row of separators alone, between names and numbers, names no columns.
     above = [row for row in rows[:first] if any(map(str, row[1]))]
+    named = any(_named_columns(cells) >= 2 for _, cells in above)
+    while named and _is_part_of_data(above[-1][1]):
+        steps.append(f"left out {line} {above.pop()[0]}, which has one number")
     while found := _next_block(rows, first):
         end, following = found
         blocks.append((above, rows[first:end]))
@@ -1465,8 +1468,10 @@ def shorten(text: str, length: int = 60) -> str:
 def _first_data_row(rows: list[Row]) -> int | None:
     """Index of the first row that is numbers for its larger part, as its successors are."""
     for i, (_, cells) in enumerate(rows):
-        following = rows[i + 1 : i + 3]
-        is_data = _is_data(cells) and all(_is_data(other) for _, other in following[:1])
+        following = [other for _, other in rows[i + 1 : i + 3]]
+        if len(following) == 2 and _is_part_of_data(following[0]):
+            following = following[1:]
+        is_data = _is_data(cells) and all(_is_data(other) for other in following[:1])
         if is_data and not (_is_result(cells) and _are_notes(rows[i:])):
             return i
     return None
@@ -1492,6 +1497,12 @@ def _is_data(cells: list[Cell]) -> bool:
     filled = [cell for cell in cells if cell != ""]
     numbers = sum(looks_like_a_number(cell) for cell in filled)
     return numbers >= 2 and 2 * numbers >= len(filled)
+
+
+def _is_part_of_data(cells: list[Cell]) -> bool:
+    """Whether a row has a number and blanks, as where one channel was not measured yet."""
+    filled = [cell for cell in cells if cell != ""]
+    return len(filled) == 1 < len(cells) and looks_like_a_number(filled[0])
 
 
 def _no_table(rows: list[Row]) -> InputError:

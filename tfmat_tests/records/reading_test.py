@@ -37,6 +37,18 @@ def read_one(path, **options):
     return curve
 
 
+@pytest.mark.parametrize("first", ["0.0,", ",0.0", "0.0,\n1e-5,", "0.0,0.0\n1e-5,"])
+def test_a_first_row_with_a_blank_cell_leaves_the_names_above_it(tmp_path, first):
+    """They were lost: true ksi were taken for engineering MPa, without a word that the header was not heard."""
+    head, *rows = table("True strain,True stress [ksi]").splitlines()
+    curve = read_one(write(tmp_path, "\n".join([head, first, *rows[1:]])))
+    plain = read_one(write(tmp_path, "\n".join([head, *rows[1:]])))
+    assert (curve.strain_measure, curve.stress_measure) == ("true", "true")
+    kept = slice(len(curve.strain) - len(plain.strain), None)
+    np.testing.assert_allclose(curve.stress_mpa[kept], plain.stress_mpa)
+    np.testing.assert_allclose(curve.strain[kept], plain.strain)
+
+
 @pytest.mark.parametrize(
     ("header", "separator", "strain_factor", "stress_factor"),
     [
