@@ -31,6 +31,7 @@ from tfmat_tests.graphs import may_be_plain
 from tfmat_tests.pictures import may_be_blank
 
 LOADED = (
+    "arviz_stats.base",
     "keras",
     "tensorflow",
     "horovod.tensorflow",
