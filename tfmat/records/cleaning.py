@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from tfmat.errors import InputError
 from tfmat.materials.law import Array, Law
 from tfmat.records.plausibility import RUBBER, check_magnitude, check_test, stretch_to_strain
-from tfmat.records.programmes import Creep, Programme, RateAndTemperature, Relaxation, Uniaxial
+from tfmat.records.programmes import (
+    Creep,
+    Programme,
+    RateAndTemperature,
+    Relaxation,
+    TensionAtRate,
+    Uniaxial,
+)
 from tfmat.records.reading import RawCurve, rate_of, temperature_of
 from tfmat.records.record import (
     _COMPRESSION,
@@ -1911,6 +1918,8 @@ def measured_test(
     if not issubclass(type(programme), Relaxation | Creep):
         raw = without_wild_cells(raw, ends=False)
     raw = stretch_to_strain(raw, law)
+    if isinstance(programme, TensionAtRate) and raw.time is None:
+        raw = _timed_by_rate(raw, settings.get("rate"))
     if isinstance(programme, RateAndTemperature):
         # Tension of a metal, as any: up to where it necks, and without its unloadings.
         test = clean(raw, target, cleaning)
@@ -2041,11 +2050,27 @@ def _warn_of_a_lag(test: MeasuredTest) -> None:
         )
 
 
+def _timed_by_rate(raw: RawCurve, told: float | None) -> RawCurve:
+    """A test at a constant strain rate with its times, where the user (1/s) or the file tells the rate alone."""
+    said = raw.conditions.get("rate")
+    if told is None and said is None:
+        return raw
+    rate, source, assumed = rate_of(raw, said) if told is None else (told, "as given", "")
+    return dataclasses.replace(
+        raw,
+        time=np.maximum.accumulate(np.abs(raw.strain - raw.strain[0])) / rate,
+        steps=(*raw.steps, f"time from the strain, at {rate:.4g} 1/s ({source})"),
+        assumed=(*raw.assumed, *filter(None, [assumed])),
+    )
+
+
 def _checked_time(raw: RawCurve, programme: Programme) -> Array:
     """Seconds, [points], which rise."""
     if raw.time is None:
+        or_rate = ", or say its rate, 'Strain rate: 0.001 1/s' above the table"
         raise InputError(
             f"a test of {programme.title} needs the time of every point; set --time_column, or name the column time"
+            + or_rate * isinstance(programme, TensionAtRate)
         )
     backwards = np.flatnonzero(np.diff(raw.time) < 0)
     if len(backwards):

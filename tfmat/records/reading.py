@@ -2118,7 +2118,8 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
     _refuse_two_times(table, axes, mark)
     # A test with a time creeps at a stress, and begins with it; one loading begins with the strain.
-    held, begins = (axes["stress"].index, time) if how.needs_time else (None, axes["strain"].index)
+    in_time = how.needs_time and time is not None
+    held, begins = (axes["stress"].index, time) if in_time else (None, axes["strain"].index)
     begins = begins if how.needs_time or how.one_loading else None
     groups, grouping = _groups(table, options, lambda: _of_conditions(table, held, begins, mark))
     curves = []
@@ -2622,7 +2623,8 @@ def _of_conditions(
         name, unit = _name_and_unit(table, i)
         apart = _NEAR_ROOM if name == "temperature" and unit else 0.0
         known = sorted({value for value in values(i) if value is not None})
-        is_condition = i == held or re.fullmatch(f"{_NAMES['rate']}|temperature", name)
+        is_held = i == held and len(known) * MINIMUM_POINTS <= len(table.rows)
+        is_condition = is_held or re.fullmatch(f"{_NAMES['rate']}|temperature", name)
         if is_condition and all(b - a > apart for a, b in itertools.pairwise(known)):
             columns.append(i)
     told = list(zip(*(values(i) for i in columns), strict=True))

@@ -397,6 +397,40 @@ def test_columns_of_rate_and_temperature_tell_the_tests_of_a_table(tmp_path, hea
         assert low < true < high and high - low < 0.05 * true, name
 
 
+@pytest.mark.parametrize("by_column", [False, True])
+def test_a_rate_alone_tells_the_times_of_tension(tmp_path, by_column):
+    """Perzyna's steady stress σ0 + Q(1 − exp(−bεp)) + K·rate^(1/n), from two rates and no times."""
+    law, random = find_law("perzyna"), np.random.default_rng(0)
+    true = np.array([[200e3, 150.0, 120.0, 25.0, 220.0, 6.0]])
+    strain = 0.05 * np.linspace(0.0, 1.0, 120) ** 2
+    parts = []
+    for rate in (1e-4, 1e-2):
+        stress = law.respond(History(strain=strain[None], time=strain[None] / rate), true)[0]
+        flow = 150 + 120 * (1 - np.exp(-25 * (0.05 - stress[-1] / 200e3))) + 220 * rate ** (1 / 6)
+        assert stress[-1] == pytest.approx(flow, rel=0.01)
+        parts.append((rate, stress + random.normal(0, 1.0, 120)))
+    if by_column:
+        rows = [f"{rate},{e},{s}" for rate, of in parts for e, s in zip(strain, of, strict=True)]
+        path = tmp_path / "both.csv"
+        path.write_text("\n".join(["rate (1/s),True strain,True stress (MPa)", *rows]))
+        given = [f"tension_at_rate={path}"]
+    else:
+        given = []
+        for rate, of in parts:
+            rows = [f"{e},{s}" for e, s in zip(strain, of, strict=True)]
+            path = tmp_path / f"at_{rate}.csv"
+            head = [f"Strain rate: {rate} 1/s", "True strain,True stress (MPa)"]
+            path.write_text("\n".join([*head, *rows]))
+            given.append(f"tension_at_rate={path}")
+    found = answer("perzyna", *given)
+    assert [test.settings["rate"] for test in found.curve.tests] == pytest.approx(
+        [1e-4, 1e-2], rel=0.01
+    )
+    for parameter, value in zip(law.parameters, true[0], strict=True):
+        low, high = found.parameters[parameter.name].ci95
+        assert low < value < high, parameter.name
+
+
 def test_a_table_of_creep_at_several_stresses(tmp_path):
     """Norton's ε = σ/E + (σ/K)ⁿt, whose modulus at 600 °C a metal may have that none has at room temperature."""
     hours, random = np.append(0.0, np.geomspace(0.1, 1000, 60)), np.random.default_rng(0)
