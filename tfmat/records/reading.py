@@ -2190,7 +2190,6 @@ def _without_marked_rows(table: Table) -> Table:
     """The table without the rows that a column such as `valid` says do not count."""
     for i, header in enumerate(table.header):
         words = _words(header)
-        cells = [plain(str(row[i])) if i < len(row) else "" for _, row in table.rows]
         if words & _VALID and not words & _INVALID:
             counts, does_not = _YES, _NO
         elif words & _INVALID:
@@ -2199,6 +2198,7 @@ def _without_marked_rows(table: Table) -> Table:
             counts, does_not = _FINE | {""}, _FAULTY
         else:
             continue
+        cells = [plain(str(row[i])) if i < len(row) else "" for _, row in table.rows]
         marked = [cell in does_not for cell in cells]
         if not 0 < sum(marked) < len(marked) or not {*cells} <= counts | does_not:
             continue
