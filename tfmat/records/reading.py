@@ -2621,11 +2621,12 @@ def _of_conditions(
     columns = []
     for i in range(len(table.header)):
         name, unit = _name_and_unit(table, i)
+        if i != held and not re.fullmatch(f"{_NAMES['rate']}|temperature", name):
+            continue
         apart = _NEAR_ROOM if name == "temperature" and unit else 0.0
         known = sorted({value for value in values(i) if value is not None})
-        is_held = i == held and len(known) * MINIMUM_POINTS <= len(table.rows)
-        is_condition = is_held or re.fullmatch(f"{_NAMES['rate']}|temperature", name)
-        if is_condition and all(b - a > apart for a, b in itertools.pairwise(known)):
+        are_few = len(known) * MINIMUM_POINTS <= len(table.rows)
+        if are_few and all(b - a > apart for a, b in itertools.pairwise(known)):
             columns.append(i)
     told = list(zip(*(values(i) for i in columns), strict=True))
     runs = [list(run) for _, run in itertools.groupby(range(len(told)), told.__getitem__)]
