@@ -75,7 +75,7 @@ _COLUMNS = 100
 _SECONDS_FOR_RANK_0 = 3.0
 # Texts of the loader of shared libraries says where memory is limited (glibc, elf/dl-map-segments.h and dl-load.c).
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory(?! in static TLS)")
-# Seconds after which a lost interruption comes again: by then the destructor that swallowed it is done.
+# Seconds after which an interruption comes again: by then the destructor that swallowed it is done.
 _AGAIN_AFTER = 0.02
 _HELP = ("--help", "-h", "--helpfull")
 
@@ -382,14 +382,14 @@ class Interruptions:
 
     def by_hand(self, number: int, frame: FrameType | None) -> None:
         """Handler of SIGINT."""
-        if self._in_hook:
+        if self._in_hook or _starts_a_thread(frame):
             _send_again(number)
         elif self._listening:
             raise _CtrlC
 
     def by_signal(self, number: int, frame: FrameType | None) -> None:
         """Handler of SIGTERM and SIGUSR1."""
-        if self._in_hook:
+        if self._in_hook or _starts_a_thread(frame):
             _send_again(number)
         elif self._listening and not self._raised and not _clears_up():
             self._raised = number
@@ -419,8 +419,14 @@ def _clears_up() -> bool:
     return handled is not None
 
 
+def _starts_a_thread(frame: FrameType | None) -> bool:
+    """Whether a frame stands in `Thread.start`, which an exception would tear: the thread ends with a traceback."""
+    while frame is not None and frame.f_code is not threading.Thread.start.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 def _send_again(number: int) -> None:
-    """Not here and now, where it would be lost again; on a busy machine the thread may be earlier than its start."""
-    again = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
-    again.daemon = True
-    again.start()
+    """Sends a signal a little later: here and now it would be lost again, or tear what it came into."""
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), number))
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_AFTER)

@@ -24,7 +24,7 @@ class Holder:
 def run(arguments):
     holder = Holder()
     del holder
-    print("the destructor is done", flush=True)
+    os.write(1, b"the destructor is done\\n")
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         pass
@@ -35,18 +35,43 @@ main.console_main()
 
 # On a busy machine the signal that was sent again comes before what sends it has returned.
 SLOW_TO_START = """
-import threading
+import signal, time
 
-start = threading.Timer.start
+start = signal.setitimer
 
-def start_slowly(timer, slow=[1, 2]):
-    start(timer)
+def start_slowly(which, seconds, slow=[1, 2]):
+    start(which, seconds)
     if slow and slow.pop():
-        timer.join()
-        for _ in range(1000):
+        deadline = time.monotonic() + 3 * seconds
+        while time.monotonic() < deadline:
             pass
 
-threading.Timer.start = start_slowly
+signal.setitimer = start_slowly
+"""
+
+# The first interruption comes while the main thread waits for another one to begin.
+STARTS_A_THREAD = """
+import os, signal, threading, time
+from tfmat.cli import main
+
+class Started(threading.Event):
+    def wait(self, timeout=None):
+        os.kill(os.getpid(), {number})
+        for _ in range(1000):
+            pass
+        return super().wait(timeout)
+
+def run(arguments):
+    thread = threading.Thread(target=time.sleep, args=(0.001,))
+    thread._started = Started()
+    thread.start()
+    os.write(1, b"the thread is started\\n")
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        pass
+
+main._dispatch = run
+main.console_main()
 """
 
 # Code made of text, as dataclasses make it at import.
@@ -172,6 +197,13 @@ def test_an_interruption_is_not_lost_in_a_destructor(tmp_path, number, before):
     assert ended.returncode == 75
     assert ended.stdout == "the destructor is done\n"  # Python swallowed the first one
     assert ended.stderr == f"tfmat: {name}; start the same command again to go on\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_an_interruption_does_not_tear_the_start_of_a_thread(tmp_path, number):
+    done = _run(tmp_path, STARTS_A_THREAD.format(number=int(number)))
+    assert done.stdout == "the thread is started\n" and done.returncode == 75
+    assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr, done.stderr
 
 
 def test_ctrl_c_in_code_made_of_text_ends_with_75(tmp_path):
