@@ -36,6 +36,11 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 
+def __dir__() -> list[str]:
+    """For the Tab key of an interactive Python."""
+    return __all__
+
+
 # Modules that Python files of users name, because an older tfmat wrote them (`tfmat emulate`) or its pages said so
 # (programmes, models and scripts of their own) -> where their content is now.
 _FORMER = {

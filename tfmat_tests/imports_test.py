@@ -231,7 +231,8 @@ def importable() -> list[str]:
 
 def test_importing_light_rooms_and_commands_loads_no_tensorflow():
     program = (
-        "import importlib, sys\n"
+        "import importlib, sys, tfmat\n"
+        "assert {'Trainer', 'identify'} <= set(dir(tfmat))\n"
         f"for name in {importable()!r}:\n"
         "    importlib.import_module(name)\n"
         f"    loaded = set({sorted(TENSORFLOW)!r}) & set(sys.modules)\n"
