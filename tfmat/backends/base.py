@@ -5,11 +5,13 @@ A backend knows nothing of curves; training knows nothing of parallelism. A new 
 """
 
 import abc
+import atexit
 import contextlib
 import dataclasses
 import itertools
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -636,6 +638,14 @@ class Backend(abc.ABC):
     def start(self) -> None:
         """Joins the other workers; once, before `build` and after `prepare_tensorflow`."""
         self.collectives.start()
+
+    def start_to_the_end(self) -> None:
+        """Starts it for a whole program, at whose end the others are left in order, or told of its error.
+
+        A process that ends without a word counts as lost, and the others end with it.
+        """
+        self.start()
+        atexit.register(lambda: self.close(getattr(sys, "last_value", None)))
 
     def close(self, error: BaseException | None = None) -> None:
         """Leaves them: in order, or because of `error`, which they are told."""

@@ -657,5 +657,5 @@ def mesh_backend(
                 "call tfmat.mesh_backend before the first Keras model or tensor is made"
             )
     backend = make_backend("dtensor", settings)
-    backend.start()
+    backend.start_to_the_end()
     return backend

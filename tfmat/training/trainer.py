@@ -1,10 +1,8 @@
 """`tfmat.Trainer`: a Keras model of the caller's own, trained as `tfmat train` trains."""
 
-import atexit
 import contextlib
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -276,8 +274,7 @@ class Trainer:
             "network": _network(model),
         }
         if isinstance(backend, str):
-            self._backend.start()
-            atexit.register(lambda: self._backend.close(getattr(sys, "last_value", None)))
+            self._backend.start_to_the_end()
 
     def fit(
         self,

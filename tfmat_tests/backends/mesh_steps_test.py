@@ -73,6 +73,20 @@ def test_of_a_loop_that_is_compiled_twice_the_second_name_may_be_taken(free, pro
     assert read(programs.python("-c", PROGRAM, "while1", **few)) == (free[0], "0/2")
 
 
+def test_of_two_processes_one_may_end_before_the_other():
+    """As where rank 0 alone draws a plot: rank 1 that has ended is not lost."""
+    program = """
+import time, tfmat
+backend = tfmat.mesh_backend("batch:2")
+backend.collectives.barrier()
+if backend.rank == 0:
+    time.sleep(3)
+    print("rank 0 has drawn")
+"""
+    done = mpi.mpirun(2, "-c", program, timeout=180)
+    assert done.returncode == 0 and done.stdout == "rank 0 has drawn\n", done.stderr[-3000:]
+
+
 @pytest.mark.parametrize("how", ["free", "while on rank 1"])
 def test_of_two_processes_none_has_the_loop_if_one_is_refused(how, free):
     sums, _ = free
