@@ -126,7 +126,7 @@ def main(arguments: list[str], *, to_the_end: bool = False) -> int:
             return status
         except BaseException as error:
             interruptions.stop_listening()  # an impatient Ctrl-C must not tear what is told now
-            return _tell(error)
+            return _tell(interruptions.behind(error))
 
 
 def _tell(error: BaseException) -> int:
@@ -372,6 +372,7 @@ class Interruptions:
         self._listening = True
         # The signal that became Interrupted, or 0; later ones do not disturb the clearing up.
         self._raised: int = 0
+        self._last: BaseException | None = None
         # An exception that is raised while the hook runs is lost for good.
         self._in_hook = False
         self.other_hook = sys.unraisablehook
@@ -380,12 +381,21 @@ class Interruptions:
         """Nothing interrupts from here on."""
         self._listening = False
 
+    def behind(self, error: BaseException) -> BaseException:
+        """The interruption that became a defect's exception, or the error itself.
+
+        TensorFlow makes a TypeError of what is raised while it looks at the arguments of a graph.
+        """
+        told = isinstance(error, TfmatError | KeyboardInterrupt | SystemExit)
+        return error if told or self._last is None else self._last
+
     def by_hand(self, number: int, frame: FrameType | None) -> None:
         """Handler of SIGINT."""
         if self._in_hook or _starts_a_thread(frame):
             _send_again(number)
         elif self._listening:
-            raise _CtrlC
+            self._last = _CtrlC()
+            raise self._last
 
     def by_signal(self, number: int, frame: FrameType | None) -> None:
         """Handler of SIGTERM and SIGUSR1."""
@@ -394,7 +404,8 @@ class Interruptions:
         elif self._listening and not self._raised and not _clears_up():
             self._raised = number
             name = signal.Signals(number).name
-            raise Interrupted(f"{name} received; start the same command again to go on")
+            self._last = Interrupted(f"{name} received; start the same command again to go on")
+            raise self._last
 
     def unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
         """Sends again what came while an object was being deleted: Python prints it there, and goes on."""

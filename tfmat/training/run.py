@@ -450,6 +450,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.received: int = 0
+        self._at_once = False
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -458,12 +459,16 @@ class StopRequest:
                 self._previous[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        # TensorFlow makes a TypeError of what is raised while it looks at the arguments of a graph.
+        if self._at_once and error is not None and not isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.received == signal.SIGINT:
+            self._at_once = True
             raise KeyboardInterrupt
         self.received = number
 

@@ -163,6 +163,24 @@ HANGS_AFTERWARDS = WHEN_ALL_IS_SAID.replace(
     "signal.SIGINT)\n\nsignals", "signal.SIGTERM)\n\nsignals"
 )
 
+# TensorFlow makes a TypeError of what is raised while it looks at the arguments of a graph.
+MADE_A_DEFECT = """
+import os, signal
+from tfmat.cli import main
+
+def run(arguments):
+    try:
+        os.kill(os.getpid(), {number})
+        while True:
+            pass
+    except BaseException:
+        pass
+    raise TypeError("missing required arguments")
+
+main._dispatch = run
+main.console_main()
+"""
+
 # A defect in a destructor has nothing to do with signals, and must be seen.
 DEFECT = """
 from tfmat.cli import main
@@ -217,6 +235,13 @@ def test_ctrl_c_again_when_the_first_is_told(tmp_path, program):
     ended = _run(tmp_path, program)
     assert ended.returncode == 75
     assert ended.stderr == "tfmat: interrupted; start the same command again to go on\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_a_signal_became_is_told_as_the_interruption(tmp_path, number):
+    ended = _run(tmp_path, MADE_A_DEFECT.format(number=int(number)))
+    assert ended.returncode == 75 and "Traceback" not in ended.stderr
+    assert ended.stderr.endswith("; start the same command again to go on\n")
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGUSR1])

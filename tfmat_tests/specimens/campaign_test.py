@@ -105,9 +105,11 @@ def test_a_hanging_solver_is_ended_with_all_that_it_started(bar):
     (bar / "simulator.toml").write_text(text)
     campaign = run(bar, 2)
     assert [one.failure for one in campaign.outcomes] == ["not finished after 0.5 s"] * 2
-    assert not [
+    hanging = [
         one for one in psutil.process_iter(["cmdline"]) if "987.6" in (one.info["cmdline"] or [])
     ]
+    # A process that was killed is there until it is its turn once more.
+    assert not psutil.wait_procs(hanging, timeout=30)[1]
 
 
 def test_a_disk_that_takes_no_more_ends_the_campaign_in_one_line(bar):
@@ -144,7 +146,7 @@ def test_the_first_runs_all_fail(bar):
         try_once(read_description(bar), bar.parent / "store")
 
 
-RUNS = 50
+RUNS = 60
 
 # Forks a process for each line that it reads, which imports nothing anew, and says its number; waits for its end.
 CAMPAIGNS = f"""
@@ -193,7 +195,7 @@ def test_killed_again_and_again_nothing_is_lost_or_repeated(bar):
         trouble(store, f"{waits}; sleep 0.02")
         for kill in range(kills):
             before = stored()
-            (store / "allowed").write_text(str(len(lines(bar, "started")) + 4))
+            (store / "allowed").write_text(str(len(lines(bar, "ended")) + 4))
             campaigns.stdin.write("again\n")
             process = int(campaigns.stdout.readline())
             while stored() < before + 2:

@@ -1,5 +1,6 @@
 """Signals that ask a run to stop, and what it shows where there is no terminal."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -23,6 +24,19 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         assert stop.received == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_hurry_is_told_whatever_tensorflow_makes_of_it() -> None:
+    def hurried() -> None:
+        with StopRequest():
+            os.kill(os.getpid(), signal.SIGINT)
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+            raise TypeError("missing required arguments")
+
+    with pytest.raises(KeyboardInterrupt) as told:
+        hurried()
+    assert isinstance(told.value.__cause__, TypeError)
 
 
 def test_another_signal_does_not_hurry() -> None:
