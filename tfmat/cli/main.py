@@ -372,7 +372,8 @@ class Interruptions:
         self._listening = True
         # The signal that became Interrupted, or 0; later ones do not disturb the clearing up.
         self._raised: int = 0
-        self._last: BaseException | None = None
+        # What the handlers raised last.
+        self._last: KeyboardInterrupt | Interrupted | None = None
         # An exception that is raised while the hook runs is lost for good.
         self._in_hook = False
         self.other_hook = sys.unraisablehook
@@ -382,12 +383,12 @@ class Interruptions:
         self._listening = False
 
     def behind(self, error: BaseException) -> BaseException:
-        """The interruption that became a defect's exception, or the error itself.
+        """The interruption that became a defect's exception, or the error itself where it has a line of its own.
 
         TensorFlow makes a TypeError of what is raised while it looks at the arguments of a graph.
         """
-        told = isinstance(error, TfmatError | KeyboardInterrupt | SystemExit)
-        return error if told or self._last is None else self._last
+        expected = isinstance(error, TfmatError | KeyboardInterrupt | OSError | SystemExit)
+        return error if expected or self._last is None else self._last
 
     def by_hand(self, number: int, frame: FrameType | None) -> None:
         """Handler of SIGINT."""

@@ -37,7 +37,7 @@ from tfmat.data.pipeline import (
     fits_in_memory,
     sequential_blocks,
 )
-from tfmat.errors import DivergedError, InputError, Interrupted
+from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError
 from tfmat.files import plain, write_json
 from tfmat.optimizers import (
     build_optimizer,
@@ -463,7 +463,8 @@ class StopRequest:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         # TensorFlow makes a TypeError of what is raised while it looks at the arguments of a graph.
-        if self._at_once and error is not None and not isinstance(error, KeyboardInterrupt):
+        expected = isinstance(error, TfmatError | KeyboardInterrupt)
+        if self._at_once and error is not None and not expected:
             raise KeyboardInterrupt from error
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tfmat.errors import Interrupted
 from tfmat.training.run import SIGNALS, StopRequest, TrainingProgress
 
 
@@ -37,6 +38,18 @@ def test_a_hurry_is_told_whatever_tensorflow_makes_of_it() -> None:
     with pytest.raises(KeyboardInterrupt) as told:
         hurried()
     assert isinstance(told.value.__cause__, TypeError)
+
+
+def test_a_hurry_does_not_hide_that_the_state_was_saved() -> None:
+    def saved() -> None:
+        with StopRequest():
+            os.kill(os.getpid(), signal.SIGINT)
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+            raise Interrupted("saved")
+
+    with pytest.raises(Interrupted, match="saved"):
+        saved()
 
 
 def test_another_signal_does_not_hurry() -> None:
