@@ -61,7 +61,7 @@ def _in_turn(law_name):
     return pytest.param(law_name, marks=[pytest.mark.large] if large else [])
 
 
-@pytest.mark.parametrize("law_name", map(_in_turn, sorted(MONOTONIC_LAWS)))
+@pytest.mark.parametrize("law_name", [_in_turn(name) for name in sorted(MONOTONIC_LAWS)])
 def test_an_answer_is_a_function_of_its_own_curve_alone(law_name):
     source, curves = law_alone(law_name), measured(law_name)
     alone = [identify(source, [curve])[0].to_json() for curve in curves]
