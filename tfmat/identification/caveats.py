@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tfmat.identification.least_squares import BestFit
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
-from tfmat.records.programmes import check_answer
+from tfmat.records.programmes import HOT, check_answer
 from tfmat.records.record import Caveat, CurveTarget, MeasuredRecord, MeasuredTest
 
 # A network's answer this near to the end of its range (0-1) only says that the range ends there.
@@ -72,7 +72,9 @@ def range_caveats(law: Law, best: BestFit) -> Iterator[Caveat]:
 
 def plausibility_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> Iterator[Caveat]:
     """A modulus that no such material has, alone or together with the largest stress; see `check_answer`."""
-    celsius = max((t.celsius for t in record.tests if t.celsius is not None), default=20.0)
+    # Metals creep and relax where they are hot.
+    usual = HOT if any("hold" in t.settings for t in record.tests) else 20.0
+    celsius = max((t.celsius for t in record.tests if t.celsius is not None), default=usual)
     found = check_answer(law, parameters, record.largest_mpa, celsius)
     if found is not None:
         kind, text, blocks = found

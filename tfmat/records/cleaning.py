@@ -1973,7 +1973,7 @@ def _in_its_own_order(
     if test.time is not None:
         if test.time[0] != 0.0:
             test.steps.append(f"time counts from the first point on, at {test.time[0]:.3g} s")
-            _warn_of_a_late_start(test)
+        _warn_of_a_late_start(test)
         test.time = test.time - test.time[0]
     if not isinstance(programme, Relaxation | Creep):
         test.turns = turns_of(test.driven)
@@ -2085,7 +2085,7 @@ def _checked_time(raw: RawCurve, programme: Programme) -> Array:
 
 
 def _warn_of_a_late_start(test: MeasuredTest) -> None:
-    """Warns of a relaxation whose first point is loaded, and comes after the time's zero."""
+    """Warns of a relaxation whose first point is loaded: how long the loading took is not known."""
     is_loaded = abs(float(test.stress_mpa[0])) > _PLASTIC * np.abs(test.stress_mpa).max()
     assert test.time is not None
     if isinstance(test.programme, Relaxation) and is_loaded:
@@ -2093,8 +2093,8 @@ def _warn_of_a_late_start(test: MeasuredTest) -> None:
             Caveat(
                 "loaded before the first point",
                 f"the record begins loaded, at {test.time[0]:.3g} s, which was taken for the moment of loading",
-                "where the load was there earlier, moduli with short relaxation times are wrong: give the rows from "
-                "the loading on, or count the time from the first row",
+                "moduli with relaxation times of up to ten times the time of loading are too small: give the rows from "
+                "the loading on",
             )
         )
 
@@ -2342,7 +2342,18 @@ def _tell_settings(
         elif name == "rate":
             value, source, assumed = rate_of(raw, test.conditions.get(name))
         else:
-            value, source, assumed = temperature_of(test.conditions.get(name))
+            first = "".join(raw.warms[:1]) or None
+            value, source, assumed = temperature_of(test.conditions.get(name) or first)
+            if raw.warms:
+                test.warnings.append(
+                    Caveat(
+                        "temperature changes",
+                        f"its temperature goes from {raw.warms[0]} to {raw.warms[1]}, and {value:.4g} °C was taken "
+                        "for all rows",
+                        "softening by the heat of a fast test counts as less hardening: correct the stress for it, or "
+                        "leave these rows out with --window",
+                    )
+                )
         setattr(test, name, value)
         if name == "temperature" and _is_room_in_kelvin(value, law):
             test.warnings.append(

@@ -406,6 +406,10 @@ _OVER_NOISE = 6.0
 _STEP = 0.005
 # _FEW_TURNS: steps over half of the range; a record with more holds turns without points between them.
 _FEW_TURNS = 3
+# _STILL: share of the range; a strain that moves less between two rows stands still.
+_STILL = 0.1
+# _WHOLE: share of a cycle's time; a longer step of the time may hold cycles that the file leaves out.
+_WHOLE = 0.9
 NO_UNLOADING = "no unloading"
 
 
@@ -469,6 +473,12 @@ def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
                 "still: rows or cycles are missing there, and what was taken for hardening is not"
             )
             _warn(test, Caveat("cycles missing", text, "export every cycle up to the last", True))
+        elif raw.time is not None and (gap := _longest_pause(test, raw.time)):
+            text = (
+                f"its strain stands still for {gap[0]:.4g} s between two rows, the time of {gap[1]:.3g} cycles: they "
+                "are missing there if the machine went on, and hardening over the cycles is wrong"
+            )
+            _warn(test, Caveat("cycles missing?", text, "export every cycle up to the last"))
     mode, said = raw.mode_in_head
     if isinstance(test.programme, Uniaxial) and mode not in ("", test.programme.mode):
         text = f"it says '{said}', and was taken as a test {test.programme.name}"
@@ -592,6 +602,16 @@ def _jump_at_rest(strain: np.ndarray, stress: np.ndarray) -> int | None:
     # Twice the elastic stress of the step: a first step of a loading is none.
     found = (grown > least) & (grown > 2.0 * stiffest * moved) & (stress[1:] * stress[:-1] > 0.0)
     return int(found.argmax()) if found.any() else None
+
+
+def _longest_pause(test: MeasuredTest, time: np.ndarray) -> tuple[float, float] | None:
+    """The longest step of the time [points] at a strain that stands still, s and in cycles, of one at the least."""
+    if len(time) != len(test.strain) or len(test.turns) < _FEW_TURNS:
+        return None
+    cycle = 2.0 * float(np.median(np.diff(time[test.turns])))
+    still = np.abs(np.diff(test.strain)) < _STILL * np.ptp(test.strain)
+    longest = float(np.max(np.diff(time), where=still, initial=0.0))
+    return (longest, longest / cycle) if longest > _WHOLE * cycle > 0.0 else None
 
 
 def _check_hold(test: MeasuredTest) -> None:

@@ -1988,6 +1988,7 @@ class RawCurve:
       travel_in_doubt: the strain is made of a travel that may be so too, and no other one stands beside it.
       follows: the name of a travel whose numbers the strain repeats from a row on, and that row; 0 for all rows.
       missing_cycles: the cycles that the file leaves out, `3 to 9`, by a column or by lines between the rows.
+      warms: the first temperature and the one farthest from it, where a column of them changes; else nothing.
     """
 
     name: str
@@ -2013,6 +2014,7 @@ class RawCurve:
     mode_in_head: tuple[str, str] = ("", "")
     in_doubt: Mapping[str, str] = dataclasses.field(default_factory=dict)
     missing_cycles: str = ""
+    warms: tuple[str, ...] = ()
 
 
 def read_curves(
@@ -2149,7 +2151,8 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         elif not how.of_test and (options.time_column or options.time_unit):
             unused = "the time has no part: the law is for one loading without it"
             curve = dataclasses.replace(curve, steps=(*curve.steps, unused))
-        found = conditions_of(_with_constants(part).notes, stem) | (
+        warms: list[str] = []
+        found = conditions_of(_with_constants(part, warms).notes, stem) | (
             {"specimen": label} if label else {}
         )
         said_before = [f"{key}: {text}" for key, text in table.notes.items()]
@@ -2164,6 +2167,7 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
                 [*said_before, stem, table.sheet or "", *(axes[axis].name for axis in axes)]
             ),
             missing_cycles=_missing_cycles(part, mark),
+            warms=tuple(warms),
         )
         curve = _measured_as(curve, [*said_before, stem, table.sheet or ""])
         runs = how.one_loading and options.specimen_column != "none"
@@ -2212,8 +2216,12 @@ def _without_marked_rows(table: Table) -> Table:
 _STEADY, _NEAR_ROOM = 0.02, 2.0
 
 
-def _with_constants(table: Table) -> Table:
-    """The table with columns of a size, a rate or a temperature that hold one number among its notes."""
+def _with_constants(table: Table, warms: list[str] | None = None) -> Table:
+    """The table with columns of a size, a rate or a temperature that hold one number among its notes.
+
+    Args:
+      warms: gets the first temperature and the one farthest from it where a column of them changes.
+    """
     found: dict[str, str] = {}
     for i in range(len(table.header)):
         words, unit = _name_and_unit(table, i)
@@ -2230,6 +2238,9 @@ def _with_constants(table: Table) -> Table:
         within = np.maximum(_STEADY * np.abs(values), _NEAR_ROOM) if of_temperature else 0.0
         if len(values) and (np.abs(values - np.median(values)) <= within).all():
             found[words] = f"{np.median(values):.6g} {unit}".strip()
+        elif of_temperature and unit and warms == [] and np.isfinite(values).all():
+            farthest = values[np.abs(values - values[0]).argmax()]
+            warms += [f"{value:.6g} {unit}" for value in (values[0], farthest)]
     return dataclasses.replace(table, notes=table.notes | found)
 
 

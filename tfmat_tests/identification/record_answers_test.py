@@ -431,17 +431,23 @@ def test_a_rate_alone_tells_the_times_of_tension(tmp_path, by_column):
         assert low < value < high, parameter.name
 
 
-def test_a_table_of_creep_at_several_stresses(tmp_path):
-    """Norton's ε = σ/E + (σ/K)ⁿt, whose modulus at 600 °C a metal may have that none has at room temperature."""
+@pytest.mark.parametrize("at", ["600", ""])
+def test_a_table_of_creep_at_several_stresses(tmp_path, at):
+    """Norton's ε = σ/E + (σ/K)ⁿt, whose modulus at 600 °C a metal may have that none has at room temperature.
+
+    Metals creep where they are hot, also where nothing says how hot.
+    """
     hours, random = np.append(0.0, np.geomspace(0.1, 1000, 60)), np.random.default_rng(0)
-    lines = ["T (°C),True stress (MPa),Time (h),True creep strain"]
+    lines = [f"{'T (°C)' if at else 'Machine'},True stress (MPa),Time (h),True creep strain"]
     for stress in (150.0, 200.0, 250.0):
         strain = stress / 150e3 + (stress / 2000.0) ** 5 * hours + random.normal(0, 5e-6, 61)
-        lines += [f"600,{stress},{t},{e}" for t, e in zip(hours, strain, strict=True)]
+        lines += [f"{at or 'A'},{stress},{t},{e}" for t, e in zip(hours, strain, strict=True)]
     path = tmp_path / "creep.csv"
     path.write_text("\n".join(lines))
     found = answer("norton", f"creep={path}")
-    assert [test.name for test in found.curve.tests] == [f"creep_600_{n}" for n in (150, 200, 250)]
+    assert [test.name for test in found.curve.tests] == [
+        "_".join(filter(None, ("creep", at, str(n)))) for n in (150, 200, 250)
+    ]
     for name, true in {"E": 150e3, "n": 5.0, "K": 2000.0 * 3600**0.2}.items():
         low, high = found.parameters[name].ci95
         assert low < true < high, name

@@ -438,14 +438,29 @@ def test_a_record_from_rest_is_no_loop_at_half_life(tmp_path, first, offset):
     assert not [c for c in test.warnings if c.kind == "loaded at the start"]
 
 
-def test_a_relaxation_that_begins_loaded_behind_its_zero_is_told(tmp_path):
-    time = np.geomspace(0.5, 5000, 60)
+@pytest.mark.parametrize("begins_at", [0.5, 0.0])
+def test_a_relaxation_without_its_loading_is_told(tmp_path, begins_at):
+    time = np.geomspace(0.5, 5000, 60) - 0.5 + begins_at
     path = relaxation(tmp_path, time, np.full(60, 0.01), unit="s")
     (test,) = only(Viscous(), path).tests
     assert "loaded before the first point" in [c.kind for c in test.warnings]
-    path = relaxation(tmp_path, time - 0.5, np.full(60, 0.01), unit="s")
-    (test,) = only(Viscous(), path).tests
+    (test,) = only(Viscous(), relaxation(tmp_path, unit="s")).tests
     assert "loaded before the first point" not in [c.kind for c in test.warnings]
+
+
+@pytest.mark.parametrize(
+    ("stands", "is_told"),
+    [(0.0, False), (20.0, False), (60.0, False), (160.0, True), (8000.0, True)],
+)
+def test_a_time_that_goes_on_by_cycles_while_the_strain_stands_is_told(tmp_path, stands, is_told):
+    strain, stress = loops()
+    # A second a row: a cycle takes 80 s.
+    time = np.arange(len(strain)) + np.where(np.arange(len(strain)) > 200, stands, 0.0)
+    path = saved(tmp_path, "time (s),true strain,true stress (MPa)", time, strain, stress)
+    (test,) = only(LAW, path).tests
+    said = [c.text for c in test.warnings if c.kind == "cycles missing?"]
+    assert bool(said) == is_told
+    assert not is_told or f"{(stands + 1) / 80:.3g} cycles" in said[0]
 
 
 def test_a_stress_that_is_one_at_the_start_of_a_relaxation_may_be_normalized(tmp_path):

@@ -1,5 +1,7 @@
 """Files of tests: which is which, and what stands in them; examples are what they say they are."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -121,6 +123,26 @@ def test_a_table_names_test_rate_temperature_and_material(tmp_path):
     ]
     model = STEEL.respond(records[0].tests[0].history, STEEL_VALUES)[0]
     np.testing.assert_allclose(records[0].tests[0].response, model, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("start", "rise", "is_told"), [(300.0, 40.0, True), (20.0, 1.5, False)])
+def test_a_test_that_heats_itself_counts_at_its_first_temperature(tmp_path, start, rise, is_told):
+    path = pathlib.Path(tension(tmp_path, 1e-3, 20.0, "plain.csv"))
+    header, *rows = path.read_text().split("\n")
+    rows = [row for row in rows if row]
+    heat = np.linspace(start, start + rise, len(rows))
+    text = "\n".join(
+        [
+            "Strain rate: 0.001 1/s",
+            f"{header},Temperature (°C)",
+            *(f"{row},{celsius}" for row, celsius in zip(rows, heat, strict=True)),
+        ]
+    )
+    (test,) = only(STEEL, str(write(tmp_path, text, "heated.csv"))).tests
+    assert abs(test.temperature - start) <= 1.0
+    said = [c.text for c in test.warnings if c.kind == "temperature changes"]
+    assert bool(said) == is_told
+    assert not is_told or "from 300 °C to 340 °C" in said[0]
 
 
 def test_rate_and_temperature_of_head_name_or_time(tmp_path):
