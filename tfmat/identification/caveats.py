@@ -5,11 +5,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.identification.least_squares import BestFit
+from tfmat.identification.least_squares import BestFit, RecordFit, minima_near
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
 from tfmat.records.programmes import HOT, check_answer
-from tfmat.records.record import Caveat, CurveTarget, MeasuredRecord, MeasuredTest
+from tfmat.records.record import (
+    ENGINEERING_COLUMNS,
+    Caveat,
+    CurveTarget,
+    MeasuredRecord,
+    MeasuredTest,
+)
 
 # A network's answer this near to the end of its range (0-1) only says that the range ends there.
 EDGE = 0.005
@@ -33,6 +39,8 @@ _SOMEWHERE, _SMOOTHED = 2.0, 5
 # Advice about a parameter that a curve does not tell; only least squares takes a known one.
 _NOT_ALONE = "do not use its value alone"
 GIVE_IT = f"give its value with --fix if you know it; {_NOT_ALONE}"
+# _AS_WELL: a law that is so many times as far from another reading of a curve speaks against that reading.
+_AS_WELL = 2.0
 # Factors by which an elastic modulus differs from the elastic part of the curve.
 _MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
 
@@ -83,6 +91,53 @@ def plausibility_caveats(law: Law, parameters: Array, record: MeasuredRecord) ->
             "(--fix), or choose a law for this material"
         )
         yield Caveat(kind, text, advice, blocks)
+
+
+def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit) -> Iterator[Caveat]:
+    """Columns that do not say their measure, where another reading moves a parameter out of its interval.
+
+    A load that has passed its maximum is an engineering one in tension; before, columns may hold true values or
+    compression in positive numbers.
+    """
+    curve, tensile, points = record.curve, record.tensile, fitted.record.curve
+    if curve is None or tensile is None or points is None:
+        return
+    if not tensile.tensile_strength_mpa.at_least or ENGINEERING_COLUMNS not in curve.assumed:
+        return
+    engineering = np.expm1(points.strain)
+    load = points.stress_mpa / (1.0 + engineering)
+    readings = {"true values": (engineering, load)}
+    if engineering.max() < 1.0:
+        readings["engineering values of compression"] = (
+            -np.log1p(-engineering),
+            load * (1.0 - engineering),
+        )
+    (own,) = np.sqrt(2.0 * fitted.fitted.cost / len(points))
+    told = []
+    for name, (strain, stress) in readings.items():
+        start, even = fitted.fitted.labels, np.ones_like(stress[None])
+        with np.errstate(all="ignore"):
+            labels, cost = minima_near(fitted.searched.law, strain[None], stress[None], start, even)
+        values = fitted.searched.law.identified_values(labels)[0]
+        low, high = fitted.best.interval.T
+        moved = [
+            f"{parameter.name} = {_with_unit(value, parameter)}"
+            for parameter, value, is_out in zip(
+                law.identified, values, (values < low) | (values > high), strict=True
+            )
+            if is_out
+        ]
+        error = float(np.sqrt(2.0 * cost[0] / len(points)))
+        if moved and error < _AS_WELL * own:
+            told.append(f"as {name} {', '.join(moved)}, and the law is off by {error:.3g} MPa")
+    if told:
+        yield Caveat(
+            "engineering or true?",
+            "its columns do not say their measure, and were taken as engineering values of tension, from which the law "
+            f"is off by {own:.3g} MPa; {'; '.join(told)}",
+            "say --strain_measure=engineering or --strain_measure=true; compression is told by negative numbers, or by "
+            "a column called compressive strain",
+        )
 
 
 def own_error_caveats(law: Law, noise_mpa: float, largest_mpa: float) -> Iterator[Caveat]:

@@ -22,6 +22,7 @@ from tfmat.records.programmes import (
 from tfmat.records.reading import RawCurve, rate_of, temperature_of
 from tfmat.records.record import (
     _COMPRESSION,
+    ENGINEERING_COLUMNS,
     MOST_POINTS,
     Caveat,
     CurveTarget,
@@ -698,8 +699,6 @@ _CLEAR_OFFSET = 0.1
 _NOISE_OF_OFFSET = 8.0
 # _CLEAR_TIMES: standard errors by which the origin of the elastic part must differ from zero.
 _CLEAR_TIMES = 4.0
-# _MOSTLY_NECKED: strain at which most metals have passed their maximum load.
-_MOSTLY_NECKED = 0.25
 # _MATTERS: strain from which true and engineering values differ by more than a test's errors.
 _MATTERS = 0.05
 # _LONGEST_TENSION: strain that no metal reaches in tension; a larger one has another unit.
@@ -1728,9 +1727,7 @@ def to_measures_of_the_law(
                 "the columns do not say so, but were taken as engineering strain and stress "
                 "(--strain_measure, --stress_measure)"
             )
-            curve.assumed.append("engineering columns")
-            if wanted == ("true", "true") and not compressed and len(engineering):
-                _warn_of_true_values(curve, engineering)
+            curve.assumed.append(ENGINEERING_COLUMNS)
     for axis, said, measure in (
         ("strain", raw.strain_measure, measures[0]),
         ("stress", raw.stress_measure, measures[1]),
@@ -1752,23 +1749,6 @@ def to_measures_of_the_law(
                         f"say --{axis}_measure=true or --{axis}_measure=engineering",
                     )
                 )
-
-
-def _warn_of_true_values(curve: MeasuredTest, strain: Array) -> None:
-    """Warns where plain columns, taken as engineering strain [points] and stress, may hold true values."""
-    end = float(strain[-1])
-    load = curve.stress_mpa / (1.0 + strain)
-    is_rising = float(load[-1]) >= float(load.max()) - 2.0 * noise_of(load)
-    if _MOSTLY_NECKED < end < _LONGEST_TENSION and is_rising:
-        curve.warnings.append(
-            Caveat(
-                "engineering or true?",
-                f"the columns do not say whether they hold engineering or true values; as engineering ones the load "
-                f"still rises at strain {end:.3g}, where most metals neck; if they are true, the stress at the end is "
-                f"{100.0 * end:.0f} % too high",
-                "say --strain_measure=true --stress_measure=true if they are true values",
-            )
-        )
 
 
 def _convert(

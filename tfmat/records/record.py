@@ -50,6 +50,10 @@ _IN_DOUBT = {
 }
 
 
+# ENGINEERING_COLUMNS: assumed of a test whose columns say nothing of their measure.
+ENGINEERING_COLUMNS = "engineering columns"
+
+
 def reasons_not_to_use(caveats: Iterable[Caveat]) -> list[str]:
     """The kinds of those that forbid the use of the answer, each once and in order; empty where it can be used."""
     return list(dict.fromkeys(caveat.kind for caveat in caveats if caveat.blocks))

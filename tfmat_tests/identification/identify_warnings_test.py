@@ -1,5 +1,7 @@
 """Answers that are not to be trusted, and what is said of them: curves of another law, too short ones, real ones."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,42 @@ def test_an_answer_at_the_end_of_its_range_and_a_bad_fit_are_warned_about(tmp_pa
     assert any("does not describe this curve" in line.text for line in odd.warnings)
     assert "law does not follow the curve" in odd.do_not_use
     assert odd.to_json()["do_not_use"] is True
+
+
+def _three_readings(end):
+    """A voce law with noise to a true strain: as true values, and as tests in tension and compression measure it."""
+    true = np.linspace(0.0, end, 300)
+    law = find_law("voce")
+    stress = law.stress(true[None], np.array([[200e3, 300.0, 250.0, 12.0]]))[0]
+    stress = stress + np.random.default_rng(1).normal(0.0, 0.5, true.shape)
+    return {
+        "true values": (true, stress),
+        "engineering values of compression": (-np.expm1(-true), stress * np.exp(true)),
+        "tension": (np.expm1(true), stress * np.exp(-true)),
+    }
+
+
+def _measure_warnings(strain, stress, law="voce", **options):
+    (answer,) = tfmat.identify([strain], [stress], law=law, **options)
+    return [line.text for line in answer.warnings if line.kind == "engineering or true?"]
+
+
+@pytest.mark.parametrize("end", [0.06, 0.15])
+@pytest.mark.parametrize("taken", ["true values", "engineering values of compression"])
+def test_columns_without_a_measure_are_told_what_another_reading_gives(end, taken):
+    (text,) = _measure_warnings(*_three_readings(end)[taken])
+    found = re.search(rf"as {taken} [^;]*Q = (\S+) MPa", text)
+    assert float(found[1]) == pytest.approx(250.0, rel=0.03)
+
+
+def test_a_measure_that_is_told_or_that_the_curve_shows_is_not_asked_about():
+    readings = _three_readings(0.15)
+    told = {"strain_measure": "true", "stress_measure": "true"}
+    assert not _measure_warnings(*readings["true values"], **told)
+    assert not _measure_warnings(*readings["tension"])
+    # The load has its maximum at a strain of 0.16, which tells tension also where another law misses the curve.
+    assert _measure_warnings(*_three_readings(0.12)["tension"], law="swift")
+    assert not _measure_warnings(*_three_readings(0.3)["tension"], law="swift")
 
 
 @pytest.mark.parametrize("other", ["tanh_shear", "exponential_shear"])

@@ -173,13 +173,6 @@ def test_columns_that_do_not_name_their_measure_are_taken_as_engineering_and_sai
     assert curve.strain[-1] == pytest.approx(np.log(1.2))
     assert any("taken as engineering" in step for step in curve.steps)
     assert [caveat.kind for caveat in curve.warnings] == ["load at zero strain"]
-    # True values, whose load falls from strain 0.2 on: as engineering ones they rise to the end.
-    rising = np.linspace(0, 0.4, 201)
-    stress = np.minimum(200e3 * rising, 300.0 + 500.0 * rising)
-    (warning,) = clean(RawCurve("a", rising, stress), METAL).warnings
-    assert warning.kind == "engineering or true?" and "40 % too high" in warning.text
-    said = RawCurve("a", rising, stress, strain_measure="engineering")
-    assert not clean(said, METAL).warnings
 
 
 def test_a_true_column_beside_one_that_does_not_say_is_warned_about():
