@@ -387,8 +387,8 @@ _WORDS: dict[str, set[str]] = {
     ),
     "stress": word_set(
         """
-        stress tau tau12 τ τ12 sigma sig σ contrainte esfuerzo tensione sforzo tensão gerilme estress tstress
-        naprężenie tensiune napětí napätie feszültség spænding spenning jännitys напряжение
+        stress tau tau12 τ τ12 sigma sig σ s11 s22 s33 contrainte esfuerzo tensione sforzo tensão gerilme estress
+        tstress naprężenie tensiune napětí napätie feszültség spænding spenning jännitys напряжение
         τάση napon napetost įtempis tegangan напруження
         """
     ),
@@ -597,7 +597,7 @@ _UNDERSTOOD = (
     | _QUALIFIERS
     | _SPECIMEN_WORDS
     | set(_MEASURE_WORDS)
-    | {"e", "s", "p"}
+    | {"e", "s", "p", "le"}
 )
 # A specimen's or channel's own letter and number.
 _LABEL = re.compile(r"[a-z]|[a-z]{0,3}\d{1,4}[a-z]{0,2}")
@@ -888,6 +888,8 @@ def side_by_side(table: Table) -> list[Table]:
     named = [
         {quantity for quantity in _WORDS if _is_named(name, quantity)} for name in table.header
     ]
+    if _are_x_and_y(table):
+        named = [{"strain" if plain(name) == "x" else "stress"} for name in table.header]
     of_axes = [i for i, quantities in enumerate(named) if quantities]
     if not of_axes:
         return [table]
@@ -1108,9 +1110,9 @@ _MANY_USES = ("%", "-", "stretch")
 def _by_unit(table: Table, axis: Axis) -> list[int]:
     """The only column whose unit is of a strain (stress or load), where no column is named so; else none.
 
-    A percentage, or a length, must be called by a symbol of strain.
+    A percentage must be called by a symbol of strain, or compression; a length too.
     """
-    quantities = ("strain",) if axis == "strain" else ("stress", "load")
+    quantities = ("strain", "displacement") if axis == "strain" else ("stress", "load")
     found = []
     for i, header in enumerate(table.header):
         words = _words(header)
@@ -1123,7 +1125,9 @@ def _by_unit(table: Table, axis: Axis) -> list[int]:
         ):
             continue
         is_modulus = axis == "stress" and "e" in words
-        if words & _SYMBOLS[axis] or not (is_modulus or unit.name in _MANY_USES):
+        has_many_uses = unit.name in _MANY_USES or unit.quantity == "displacement"
+        is_compression = axis == "strain" and says_compression(header)
+        if is_compression or words & _SYMBOLS[axis] or not (is_modulus or has_many_uses):
             found.append(i)
     table.steps += [f"column '{table.header[i]}' is the {axis} by its unit" for i in found[:1]]
     return found if len(found) == 1 else []
@@ -1648,13 +1652,14 @@ def read_stress(
 
 
 def options_without_header(table: Table, options: ReadingOptions) -> tuple[ReadingOptions, str]:
-    """The columns of a table of two columns without a header, where only one reading is possible, and what it is.
+    """The columns of a table of two without names, or called x and y, where one reading is possible, and what it is.
 
     A stretch is 1 where the stress is 0, and above or below 1 as the stress is in tension or compression; a metal's
     strain is far smaller than its stress in MPa.
     """
     known = options.strain_column or options.stress_column
-    if table.header or known or any(len(row) != 2 for _, row in table.rows):
+    is_named = bool(table.header) and not _are_x_and_y(table)
+    if is_named or known or any(len(row) != 2 for _, row in table.rows):
         return options, ""
     mark: DecimalMark = "," if options.decimal == "comma" else "."
     if options.decimal is None:
@@ -1680,7 +1685,13 @@ def options_without_header(table: Table, options: ReadingOptions) -> tuple[Readi
         strain_unit=options.strain_unit or unit,
     )
     what = "stretch" if unit == "stretch" else "strain"
-    return found, f"no header: {what} in column {strain + 1}, stress in column {stress + 1}"
+    why = "names x and y" if table.header else "no header"
+    return found, f"{why}: {what} in column {strain + 1}, stress in column {stress + 1}"
+
+
+def _are_x_and_y(table: Table) -> bool:
+    """Whether all columns are called so, as those of a digitized figure."""
+    return {plain(name) for name in table.header} == {"x", "y"}
 
 
 def is_stretch(strain: Array, stress: Array) -> bool:
@@ -2161,7 +2172,12 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         curve = dataclasses.replace(
             curve,
             conditions=found,
-            compression_in_head=next(filter(_says_compression_test, [*said_before, stem]), ""),
+            compression_in_head=next(
+                itertools.chain(
+                    filter(_says_compression_test, [*said_before, stem]), _cylinder(table)
+                ),
+                "",
+            ),
             bending_in_head=next(filter(_BENDING_TEST.search, [*said_before, stem]), ""),
             mode_in_head=_mode_in(
                 [*said_before, stem, table.sheet or "", *(axes[axis].name for axis in axes)]
@@ -2295,6 +2311,14 @@ def _missing_cycles(table: Table, mark: DecimalMark) -> str:
 def _counts_cycles(header: str) -> bool:
     words = set(re.split(r"[\W_]+", plain(split_header(header)[0]))) - {""}
     return bool(words & _CYCLE_WORDS) and not words - _CYCLE_WORDS - _NAME_WORDS - _COUNTER_WORDS
+
+
+def _cylinder(table: Table) -> Iterable[str]:
+    """The line of the head with the height of a cylinder, which is compressed: it has a diameter, and no length."""
+    if _noted(table, _DIAMETER_NOTE, DISPLACEMENT_UNITS) and not _noted(
+        table, _LENGTH_NOTE, DISPLACEMENT_UNITS
+    ):
+        yield from (line.strip("'") for line in _noted(table, _HEIGHT_NOTE, DISPLACEMENT_UNITS))
 
 
 def _says_compression_test(text: str) -> bool:
@@ -2725,7 +2749,9 @@ def _whose_travel(column: Column, follows: tuple[str, int] | None) -> list[str]:
 
 def _is_any_travel(table: Table, column: Column) -> bool:
     """Whether a travel is called neither an extensometer's nor the machine's, and the file speaks of neither."""
-    is_plain = _is_named(column.name, "displacement") and not _is_named(column.name, "strain")
+    is_squeezed = column.is_compression and column.unit.quantity == "displacement"
+    is_plain = _is_named(column.name, "displacement") or is_squeezed
+    is_plain &= not _is_named(column.name, "strain")
     may_be_either = _any_of(_words(column.name), _CHANGE_OF_LENGTH)
     is_sure = column.is_of_an_extensometer and not may_be_either
     if not is_plain or is_sure or column.is_of_the_machine:

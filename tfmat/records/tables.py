@@ -1,11 +1,13 @@
 """An exported file as a table: its rows of cells, names and units, numbers as laboratories write them."""
 
+import contextlib
 import csv
 import dataclasses
 import functools
 import glob
 import io
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -500,6 +502,8 @@ def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
     if "\\begin{tabular" in text or "\\begin{longtable" in text:
         text = _of_latex(text)
     steps = [] if encoding == "UTF-8" else [f"read as {encoding} text"]
+    if text.lstrip()[:1] in ("{", "[") and (found := _of_json(text)):
+        return found, [*steps, "from the lists of a JSON file"]
     lines = _numbered_lines(text)
     if not lines:
         raise InputError("the file is empty; a header line and a curve are expected")
@@ -519,6 +523,52 @@ def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
         if len(line) > _LONGEST_CELL:
             _check_cells(cells, f"line {number}")
     return rows, steps
+
+
+def _of_json(text: str) -> list[Row]:
+    """Rows of names and numbers for each object of JSON with lists, or list of objects; empty where it holds none.
+
+    What stands beside the lists becomes lines above them, and `units` a row of units.
+    """
+    tables: list[tuple[str, list[list[Cell]]]] = []
+
+    def add(value: Any, name: str, above: list[list[Cell]]) -> None:
+        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+            if any(isinstance(v, list | dict) for v in value[0].values()):
+                for number, each in enumerate(value, start=1):
+                    add(each, str(each.get("name", number)), above)
+                return
+            value = {key: [each.get(key) for each in value] for key in value[0]}
+        if not isinstance(value, dict):
+            return
+        # pandas writes a column as an object whose names are the numbers of its rows.
+        value = {
+            key: list(v.values()) if isinstance(v, dict) and v and all(map(str.isdecimal, v)) else v
+            for key, v in value.items()
+        }
+        lists = {k: v for k, v in value.items() if isinstance(v, list) and not _is_nested(v)}
+        plain_values = {k: v for k, v in value.items() if not isinstance(v, list | dict)}
+        notes: list[list[Cell]] = [[f"{key}: {v}"] for key, v in plain_values.items()]
+        above = [*above, *notes]
+        if len(lists) > 1:
+            units = value.get("units")
+            row = [units.get(key, "-") for key in lists] if isinstance(units, dict) else []
+            columns = itertools.zip_longest(*lists.values(), fillvalue=None)
+            cells = [["" if v is None else v for v in each] for each in columns]
+            tables.append((name, [*above, [*lists], *([row] if row else []), *cells]))
+        for key, v in value.items():
+            add(v, key, above)
+
+    with contextlib.suppress(ValueError, RecursionError):
+        add(json.loads(text), "", [])
+    lines: list[list[Cell]] = []
+    for name, rows in tables:
+        lines += [[f"Specimen: {name}"], *rows] if len(tables) > 1 else rows
+    return list(enumerate(lines, start=1))
+
+
+def _is_nested(values: list[Any]) -> bool:
+    return any(isinstance(value, list | dict) for value in values)
 
 
 # _LATEX: what stands for letters, units and blanks in a table of LaTeX.
@@ -564,7 +614,10 @@ def _with_whole_names(lines: list[tuple[int, str]], rows: list[Row], delimiter: 
     for i in range(max(first - _MOST_NAMES, 0), first):
         (number, cells), (_, line) = rows[i], lines[i]
         is_divided = len(cells) == width or (len(cells) > 1 and delimiter != " ")
-        if is_divided or width < 2 or re.search(r"[:=]|(?<![^\s,;])\d", line):
+        # Abaqus writes `X   LE:LE22 PI: PART-1-1 E: 1 IP: 1` above a report of curves.
+        line, of_abaqus = re.subn(r" (?:PI|SP):(?: ?\S)+", " ", line)
+        is_note = re.search(r"[:=]|(?<![^\s,;])\d", line) and not of_abaqus
+        if (is_divided and not of_abaqus) or width < 2 or is_note:
             continue
         apart = ([name.strip(' "') for name in re.split(by, line.strip())] for by in _NAMES_APART)
         names = next((names for names in apart if len(names) == width and all(names)), None)

@@ -1861,3 +1861,36 @@ def test_a_stress_or_strain_that_the_head_alone_tells_is_held(tmp_path, head, he
     # A loading without it is refused: the head's value may be any.
     with pytest.raises(InputError, match=f"(creep|relaxation)=FILE .* {head}".replace("60", "200")):
         read_curves(path)
+
+
+@pytest.mark.parametrize("names", ["x,y", "X,Y"])
+def test_columns_called_x_and_y_are_read_as_those_without_names(tmp_path, names):
+    curve = read_one(write(tmp_path, table(names)))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    assert "names x and y: strain in column 1, stress in column 2" in curve.steps[0]
+    with pytest.raises(InputError, match="set --strain_column and --stress_column"):
+        read_one(write(tmp_path, table(names, strain=100 * STRAIN)))
+
+
+def test_several_curves_of_a_digitized_figure(tmp_path):
+    rows = [f"{e:.8g},{s:.8g},{e:.8g},{2 * s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    path = write(tmp_path, "\n".join(["Steel A,,Steel B,", "X,Y,X,Y", *rows]))
+    first, second = read_curves(path)
+    assert (first.conditions["specimen"], second.conditions["specimen"]) == ("Steel A", "Steel B")
+    np.testing.assert_allclose(second.stress_mpa, 2 * STRESS)
+
+
+@pytest.mark.parametrize("name", ["Compression (mm)", "Upsetting [mm]", "Druckverformung / mm"])
+def test_a_length_called_compression_is_its_travel(tmp_path, name):
+    head = f"Height: 20 mm\nDiameter: 10 mm\n{name},Stress (MPa)"
+    curve = read_one(write(tmp_path, table(head, strain=20 * STRAIN)))
+    np.testing.assert_allclose(curve.strain, -STRAIN)
+    assert curve.travel_in_doubt
+
+
+def test_a_height_beside_a_diameter_says_compression(tmp_path):
+    head = "h0 (mm): 15\nd0 (mm): 10\nstrain,stress (MPa)"
+    assert read_one(write(tmp_path, table(head))).compression_in_head == "h0 (mm): 15"
+    with_length = f"Gauge length: 50 mm\n{head}"
+    assert not read_one(write(tmp_path, table(with_length))).compression_in_head

@@ -1,6 +1,7 @@
 """Files as tables: each that is no curve gets one clear line, and none fills the memory or the time."""
 
 import datetime
+import json
 import zipfile
 
 import numpy as np
@@ -580,6 +581,50 @@ def test_a_latex_table_is_read(tmp_path):
     (curve,) = read_curves(write(tmp_path, text, "a.tex"))
     np.testing.assert_allclose(curve.strain, STRAIN)
     np.testing.assert_allclose(curve.stress_mpa, STRESS)
+
+
+_LISTS = {"strain": (100 * STRAIN).tolist(), "stress": (STRESS / 1000).tolist()}
+_UNITS = {"strain": "%", "stress": "GPa"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"strain (%)": _LISTS["strain"], "stress (GPa)": _LISTS["stress"]},
+        {"name": "A1", "units": _UNITS, **_LISTS},
+        {"test": {"data": {"Strain [%]": _LISTS["strain"], "Stress [GPa]": _LISTS["stress"]}}},
+        [
+            {"strain_%": e, "stress_GPa": s}
+            for e, s in zip(_LISTS["strain"], _LISTS["stress"], strict=True)
+        ],
+        {f"{k} ({_UNITS[k]})": {str(i): v for i, v in enumerate(_LISTS[k])} for k in _LISTS},
+    ],
+    ids=["lists", "units", "deeper", "objects", "pandas"],
+)
+def test_lists_of_a_json_file_are_columns(tmp_path, content):
+    (curve,) = read_curves(write(tmp_path, json.dumps(content), "a.json"))
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+
+
+def test_specimens_of_a_json_file_are_curves_of_their_own(tmp_path):
+    one, two = ({"strain": STRAIN.tolist(), "stress": (k * STRESS).tolist()} for k in (1, 2))
+    for content in ({"A1": one, "A2": two}, [{"name": "A1", **one}, {"name": "A2", **two}]):
+        first, second = read_curves(write(tmp_path, json.dumps(content), "a.json"))
+        assert (first.name, second.name) == ("a_A1", "a_A2")
+        np.testing.assert_allclose(second.stress_mpa, 2 * STRESS)
+
+
+def test_a_report_of_abaqus_is_read(tmp_path):
+    names = f"{'X':>17}{'LE:LE22 PI: PART-1-1 E: 1 IP: 1':>39}{'S:S22 SP:1 PI: PART-1-1 E: 1':>39}"
+    rows = [
+        f"{i:>17.6E}{e:>39.6E}{s:>39.6E}"
+        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+    ]
+    (curve,) = read_curves(write(tmp_path, "\n".join(["", names, "", *rows, ""]), "a.rpt"))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-6)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-6)
+    assert curve.strain_measure == "true"
 
 
 def test_segments_of_a_labview_file_are_one_table(tmp_path):
