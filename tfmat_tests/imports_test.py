@@ -53,9 +53,9 @@ PARTS: dict[str, str] = {}
 
 # Third-party packages that only these files or rooms may import.
 OWNERS = {
-    "horovod": ("backends/horovod.py", "horovod/"),
+    "horovod": ("backends/transports.py", "horovod/"),
     # Beside the backend: a study times MPI's sums by themselves.
-    "mpi4py": ("backends/mpi.py", "scaling/measure.py"),
+    "mpi4py": ("backends/transports.py", "scaling/measure.py"),
     "dtensor": ("backends/dtensor.py",),
 }
 NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "records", "report"}

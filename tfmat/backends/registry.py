@@ -252,8 +252,8 @@ BACKENDS = {
         "tfmat.backends.dtensor:MeshCollectives",
     ),
     "single": Kind(_SINGLE, (_OF_ASYNCHRONOUS,)),
-    "horovod": Kind(_SINGLE, (_OF_ASYNCHRONOUS,), "tfmat.backends.horovod:HorovodCollectives"),
-    "mpi": Kind(_SINGLE, (_OF_ASYNCHRONOUS,), "tfmat.backends.mpi:MpiCollectives"),
+    "horovod": Kind(_SINGLE, (_OF_ASYNCHRONOUS,), "tfmat.backends.transports:HorovodCollectives"),
+    "mpi": Kind(_SINGLE, (_OF_ASYNCHRONOUS,), "tfmat.backends.transports:MpiCollectives"),
 }
 
 

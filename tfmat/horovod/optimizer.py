@@ -12,7 +12,7 @@ import tensorflow as tf
 from horovod.tensorflow.mpi_ops import global_process_set
 
 from tfmat.backends.exchange import reduce_flat, without_repeated_rows
-from tfmat.backends.horovod import assign_broadcast
+from tfmat.backends.transports import assign_broadcast
 from tfmat.errors import InputError
 from tfmat.launch.processes import check_horovod_sees, find_processes, prepare_horovod
 

@@ -1327,7 +1327,7 @@ def describe(order: Networks, processes: Processes, folder: pathlib.Path) -> Des
     }
     sums_with = ["mpi4py"] if importlib.util.find_spec("mpi4py") else []
     with contextlib.suppress(ImportError, InputError):  # Horovod cannot be loaded
-        from tfmat.backends.horovod import built_libraries
+        from tfmat.backends.transports import built_libraries
 
         sums_with += [library for library in built_libraries() if library in COLLECTIVES]
     return Described(models, frozenset(sums_with))

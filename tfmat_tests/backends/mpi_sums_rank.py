@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from mpi4py import MPI
 
-from tfmat.backends.mpi import MpiSums
+from tfmat.backends.transports import MpiSums
 
 # Of the sum of the numbers' sizes: a rounding of each addition.
 ERRORS = {"float64": 1e-15, "float32": 1e-6, "float16": 4e-3}

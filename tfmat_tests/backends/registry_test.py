@@ -141,6 +141,6 @@ def test_every_exchange_has_a_name_in_a_config_and_every_name_its_class():
 
 def test_no_core_module_imports_an_extra():
     extras = {extra.module for extra in registry.EXTRAS if extra.module}
-    for name in ("base", "exchange", "step", "single", "horovod", "mpi", "dtensor", "layouts"):
+    for name in ("base", "exchange", "step", "single", "transports", "dtensor", "layouts"):
         text = (BACKENDS_FOLDER / f"{name}.py").read_text("utf-8")
         assert not [module for module in extras if f"from {module} import" in text], name
