@@ -11,8 +11,8 @@ __version__ = "0.2.0"
 
 # Name -> module. TensorFlow is imported when one of them is first used, not by `import tfmat`.
 _PUBLIC = {
-    "ParallelSteps": "tfmat.training.trainer",
-    "Trainer": "tfmat.training.trainer",
+    "ParallelSteps": "tfmat.training.run",
+    "Trainer": "tfmat.training.run",
     "identify": "tfmat.identification.api",
     "mesh_backend": "tfmat.backends.registry",
     "network_answers": "tfmat.identification.api",

@@ -40,7 +40,7 @@ LOADED = (
     "tfmat.identification.answer",
     "tfmat.networks",
     "tfmat.report.pages",
-    "tfmat.training.trainer",
+    "tfmat.training.run",
     "tfmat.workflow",
 )
 LENGTH = struct.Struct("!I")  # of a request in JSON, before it

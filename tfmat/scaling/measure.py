@@ -461,7 +461,7 @@ def measure_training(order: Order, processes: Processes, folder: pathlib.Path) -
     prepare(variant, config, processes)
     from tfmat.data.dataset import PackedDataset
     from tfmat.networks.factory import build_for
-    from tfmat.training.trainer import Trainer
+    from tfmat.training.run import Trainer
 
     (task,), run = order.group.tasks, folder / "run"
     size, batch = variant.dataset_size, task.global_batch_size

@@ -623,7 +623,7 @@ def emulate(
     """
     import keras
 
-    from tfmat.training.trainer import Trainer
+    from tfmat.training.run import Trainer
 
     description = campaign.description
     numbers = campaign.complete

@@ -11,7 +11,7 @@ from tfmat.backends.step import Step, what_couples
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
 from tfmat.optimizers import make_functional
-from tfmat.training.trainer import ParallelSteps
+from tfmat.training.run import ParallelSteps
 
 layers, ops = keras.layers, keras.ops
 RANDOM = np.random.default_rng(0)

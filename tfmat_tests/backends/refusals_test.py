@@ -10,7 +10,7 @@ from tfmat.backends import make_backend
 from tfmat.backends.step import check_whole_batch
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
-from tfmat.training.trainer import ParallelSteps
+from tfmat.training.run import ParallelSteps
 
 layers = keras.layers
 X, Y = np.ones((8, 4), "f"), np.ones((8, 1), "f")
