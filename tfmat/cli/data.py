@@ -15,25 +15,23 @@ from typing import TYPE_CHECKING, Any
 from absl.flags import FlagValues
 
 from tfmat.cli.flags import (
+    LAUNCHER,
+    LAUNCHER_FLAGS,
     TRUST,
     check_output_file,
     check_output_folder,
     command,
-    number,
-    refuse_but,
-    repeated,
-    switch,
-    text,
-    whole,
-)
-from tfmat.cli.machines import (
-    LAUNCHER,
-    LAUNCHER_FLAGS,
     job_of_flags,
     launch,
+    number,
     own_command,
+    refuse_but,
+    repeated,
     site_of_flags,
+    switch,
+    text,
     wants_slurm,
+    whole,
 )
 from tfmat.console import (
     clock_text,

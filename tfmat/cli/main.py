@@ -66,8 +66,8 @@ COMMANDS = {
     ),
     "clean": ("data", "list the data sets on the disk, and delete those that are not needed"),
     "laws": ("data", "the material laws with formulas, units, ranges and sources"),
-    "horovod": ("machines", "build Horovod for this TensorFlow, and install it"),
-    "doctor": ("machines", "what this machine can do, and how to get what is missing"),
+    "horovod": ("train", "build Horovod for this TensorFlow, and install it"),
+    "doctor": ("train", "what this machine can do, and how to get what is missing"),
 }
 
 # Width of a command's help.

@@ -11,20 +11,23 @@ from absl.flags import FlagValues
 
 from tfmat.cli.flags import (
     DATA_DIR,
+    LAUNCHER,
     check_output_folder,
     choice,
     command,
     config_flags,
+    job_of_flags,
     listed,
     number,
     output_folder,
     overrides,
     read_config,
+    site_of_flags,
     switch,
     text,
+    wants_slurm,
     whole,
 )
-from tfmat.cli.machines import LAUNCHER, job_of_flags, site_of_flags, wants_slurm
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,17 +1,27 @@
-"""Networks and their runs: `tfmat train`, `evaluate`, `report`, `tune` and `layouts`."""
+"""Networks, their runs and what these run on.
+
+`tfmat train`, `evaluate`, `report`, `tune` and `layouts`; `horovod` and `doctor`.
+"""
 
 import contextlib
 import dataclasses
 import json
 import pathlib
+import shlex
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
+import tfmat
 from tfmat.cli.flags import (
     DATA_DIR,
+    JOB,
+    LAUNCHER,
+    LAUNCHER_FLAGS,
     PAGE_FLAGS,
     alias,
     check_output_file,
@@ -19,34 +29,162 @@ from tfmat.cli.flags import (
     choice,
     command,
     config_flags,
-    number,
-    output_folder,
-    overrides,
-    read_config,
-    refuse_but,
-    switch,
-    text,
-    whole,
-)
-from tfmat.cli.machines import (
-    ALL_LAUNCHERS,
-    LAUNCHER,
-    MPIRUN,
     job_of_flags,
     launch,
+    number,
     number_of_ranks,
+    output_folder,
+    overrides,
     own_command,
+    read_config,
+    refuse_but,
     site_of_flags,
-    train_under_mpirun,
-    wants_mpirun,
+    switch,
+    text,
     wants_slurm,
+    whole,
 )
 from tfmat.errors import InputError
+from tfmat.files import check_json, make_folder, read_json
 
 if TYPE_CHECKING:
     from tfmat.backends.layouts import Collective, Footprint, Plan
     from tfmat.config import Config, Settings
+    from tfmat.launch.machine import Finding
+    from tfmat.launch.mpirun import Host, Policy
     from tfmat.workflow import Job
+
+# --------------------------------------------------------------------------------------------------
+# `--launcher=mpirun` of `tfmat train`: the flags, what is checked before anything starts, and the supervision.
+
+ALL_LAUNCHERS = (
+    choice(
+        "launcher",
+        ["local", "slurm", "mpirun"],
+        "where it runs: in this process; as a job of a SLURM cluster; under an mpirun that is started here, "
+        "watched, and started again with what is left where ranks or machines are lost",
+    ),
+    *JOB,
+)
+MPIRUN = (
+    text("hosts", None, "machines and ranks of each, as mpirun -H takes them: server1:4,server2:4"),
+    whole("min_ranks", 1, "ranks without which training does not go on", 1),
+    whole("restarts", 5, "starts after losses without a new checkpoint in between; with each one they count anew", 0),
+    text("probe_every", "30s", "how often a machine that was lost is asked whether it is back"),
+    text("wait_for_hosts", "10m", "how long to wait for machines where fewer than --min_ranks are left"),
+)  # fmt: skip
+_OF_MPIRUN = tuple(flag.name for flag in MPIRUN)
+
+
+def wants_mpirun(flag_values: FlagValues) -> bool:
+    """Whether `--launcher=mpirun` was given; InputError where its flags are mixed up with flags of a job."""
+    wanted = flag_values.launcher == "mpirun"
+    with_both = ("launcher", "ranks", "dry_run")
+    for name in (
+        [name for name in LAUNCHER_FLAGS if name not in with_both] if wanted else _OF_MPIRUN
+    ):
+        if flag_values[name].present:
+            launcher = "slurm" if wanted else "mpirun"
+            raise InputError(f"--{name} is for --launcher={launcher}, not {flag_values.launcher}")
+    return wanted
+
+
+def train_under_mpirun(flag_values: FlagValues, config: "Config", workdir: str) -> int:
+    """Trains under mpirun to the end, through losses of ranks and hosts; returns the exit status.
+
+    Raises:
+      InputError: what the ranks would refuse, before any is started.
+      WorkerLostError, Interrupted, KeyboardInterrupt: see `Restarts.run`.
+    """
+    from tfmat.launch.mpirun import Policy, count_ranks, mpirun_command
+    from tfmat.launch.processes import Processes, find_processes
+    from tfmat.workflow import plan_job
+
+    hosts = _hosts(flag_values)
+    policy = Policy(
+        min_ranks=flag_values.min_ranks,
+        restarts=flag_values.restarts,
+        probe_every=_seconds(flag_values, "probe_every"),
+        wait_for_hosts=_seconds(flag_values, "wait_for_hosts"),
+    )
+    ranks = count_ranks(hosts)
+    if policy.min_ranks > ranks:
+        raise InputError(
+            f"--min_ranks={policy.min_ranks}, but {','.join(map(str, hosts))} are {ranks} ranks; give fewer"
+        )
+    if find_processes().launcher != "none":
+        raise InputError(
+            "--launcher=mpirun starts mpirun by itself; start this command once, without a launcher"
+        )
+    given = flag_values["backend"].present
+    backend = flag_values.backend if given else "horovod"
+    if backend == "dtensor":
+        raise InputError(
+            "--launcher=mpirun is for --backend=horovod and mpi: a mesh has a fixed number of devices, whoever is lost"
+        )
+    plan_job(
+        config,
+        workdir=workdir,
+        data_dir=flag_values.data_dir,
+        backend=backend,
+        processes=Processes(size=ranks, local_size=hosts[0].slots, launcher="mpirun"),
+    )
+    command = own_command("train", flag_values, left_out=(*LAUNCHER_FLAGS, *_OF_MPIRUN))
+    if not given:
+        command += (f"--backend={backend}",)
+    if flag_values.dry_run:
+        print(shlex.join(mpirun_command(hosts, command)))
+        return 0
+    return _supervised(hosts, command, policy, pathlib.Path(workdir))
+
+
+def _hosts(flag_values: FlagValues) -> "tuple[Host, ...]":
+    from tfmat.launch.mpirun import Host, parse_hosts
+
+    if flag_values.hosts is not None and flag_values.ranks is not None:
+        raise InputError(
+            "--hosts says how many ranks each machine takes; leave out --ranks, which is for this machine alone"
+        )
+    if flag_values.hosts is not None:
+        return parse_hosts(flag_values.hosts)
+    if flag_values.ranks is None:
+        raise InputError(
+            "--launcher=mpirun needs --hosts=server1:4,server2:4, or --ranks=4 for this machine alone"
+        )
+    return (Host("localhost", flag_values.ranks),)
+
+
+def _seconds(flag_values: FlagValues, name: str) -> float:
+    from tfmat.config import seconds_of
+
+    said = str(flag_values[name].value)
+    seconds = seconds_of(said)
+    if not seconds:
+        raise InputError(f"--{name}={said} is no time; give 30s or 10m")
+    return seconds
+
+
+def _supervised(
+    hosts: "tuple[Host, ...]", command: tuple[str, ...], policy: "Policy", folder: pathlib.Path
+) -> int:
+    from tfmat.launch.mpirun import Restarts, RunState, check_mpirun
+    from tfmat.training.run_folder import RunFolder, Status
+
+    check_mpirun()
+    file, files = folder / "status.json", RunFolder(folder)
+    status = Status()
+
+    def state() -> RunState:
+        nonlocal status
+        # On a network file system a file that another machine replaces just now may not be readable for a moment.
+        with contextlib.suppress(InputError):
+            status = check_json(read_json(file), Status, file)
+        return RunState(len(status.resumed_from_steps), status.under_way, status.ended)
+
+    make_folder(folder)
+    log = files.logger()
+    return Restarts(hosts, command, policy, folder, state, files.latest_clock, log).run()
+
 
 # --------------------------------------------------------------------------------------------------
 # `tfmat train`.
@@ -692,3 +830,87 @@ def _show(
     for notice in notices:
         console.print(f"note: {notice}", markup=False, soft_wrap=True)
     return 0
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat horovod install`.
+
+
+@command({})
+def horovod(flag_values: FlagValues, arguments: list[str]) -> int:
+    """Installs a Horovod that works with this environment's TensorFlow: `tfmat horovod install`.
+
+    One that is there already is used. Else Horovod 0.28.1 is built, about three minutes the first
+    time; the wheel is kept in ~/.cache/tfmat, or $XDG_CACHE_HOME/tfmat. Needs Open MPI or another
+    MPI with its headers, CMake and a C++ compiler. Horovod's HOROVOD_* settings are honoured.
+
+    Examples:
+      tfmat horovod install
+      HOROVOD_GPU_OPERATIONS=NCCL tfmat horovod install
+    """
+    from tfmat.launch.horovod_build import Failed, provide
+
+    if arguments != ["install"]:
+        raise InputError("write `tfmat horovod install`")
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "log.txt"
+        log.touch()
+        try:
+            provide(log)
+        except Failed as failure:
+            if failure.status == 1:
+                print(*log.read_text().splitlines()[-12:], sep="\n    ", file=sys.stderr)
+            raise InputError(str(failure)) from None
+    return 0
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat doctor`.
+
+_COLOURS = {"ok": "green", "missing": "yellow", "failed": "red"}
+
+
+@command({"output": (switch("json", False, "print JSON instead of a table"),)}, no_argument="")
+def doctor(flag_values: FlagValues, arguments: list[str]) -> int:
+    """Says what this machine can do: TensorFlow, GPUs, MPI, Horovod, DTensor, SLURM, CalculiX; and
+    how to get the rest.
+
+    Everything is tried: two ranks of Horovod and two virtual devices of DTensor really add numbers,
+    and SLURM's controller is asked. Takes about ten seconds. The exit status is 0 also where parts
+    are missing: a run needs only what it uses.
+
+    Examples:
+      tfmat doctor
+      tfmat doctor --json
+    """
+    from rich.console import Console
+
+    from tfmat.launch.machine import examine
+
+    with Console(stderr=True).status("trying TensorFlow, MPI, Horovod, DTensor and SLURM"):
+        findings = examine()
+    if flag_values.json:
+        content = {
+            "tfmat": tfmat.__version__,
+            "findings": [dataclasses.asdict(f) for f in findings],
+        }
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        print_findings(findings)
+    return 0
+
+
+def print_findings(findings: list["Finding"]) -> None:
+    """Prints the table: part, state, details, and below them how to get what is missing."""
+    from rich.text import Text
+
+    from tfmat.console import open_console, open_table
+
+    console = open_console(100)
+    table = open_table(console, "", "", f"tfmat {tfmat.__version__} on this machine")
+    for finding in findings:
+        text = Text(finding.detail)
+        if finding.remedy:
+            text.append(f"\nget it: {finding.remedy}", style="bold")
+        table.add_row(finding.part, Text(finding.state, style=_COLOURS[finding.state]), text)
+    console.print(table)

@@ -2,7 +2,7 @@
 
 import json
 
-from tfmat.cli.machines import doctor
+from tfmat.cli.train import doctor
 from tfmat.launch.machine import Finding
 
 FINDINGS = [
