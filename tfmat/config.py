@@ -786,7 +786,7 @@ class Settings(_Section):
 
     @classmethod
     def with_keys(cls, **keys: Any) -> "Settings":
-        """Settings with some keys of how steps are computed: those of `Parallelism`, `recompute`, and keys at the top.
+        """Settings with some keys of how steps are computed: keys of `Parallelism`, `recompute`, and keys at the top.
 
         `mesh` and `layouts` may be text, as in a config.
         """
@@ -986,7 +986,7 @@ def goes_in_pieces(model_config: Config) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDetails:
-    """What a run of the main job puts into `config.json` beside its config; of other runs some is missing."""
+    """Entries that a run of the main job puts into `config.json` beside its config; other runs lack some."""
 
     data_dir: str | None = None
     data_id: str | None = None
@@ -995,7 +995,7 @@ class RunDetails:
 
 
 def read_run_details(path: str | os.PathLike) -> RunDetails:
-    """What stands beside the config in a `config.json`."""
+    """The entries beside the config in a `config.json`."""
     found: RunDetails = check_json(read_json(path), RunDetails, path)
     return found
 

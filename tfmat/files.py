@@ -59,7 +59,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO[Any]]
     what the operating system refuses (full disk, read-only folder).
     """
     path = pathlib.Path(path)
-    # Its name is known before it is there: a signal can come as soon as it is.
+    # Its name is known before the file is made: a signal may come right after that.
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         with open(

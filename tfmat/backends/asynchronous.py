@@ -593,9 +593,9 @@ def type_of_weights(model: keras.Model) -> Any:
 # --------------------------------------------------------------------------------------------------
 # Training with peers: each worker moves weights of its own, and averages them with one other worker at a time.
 #
-# AD-PSGD (Lian et al. 2018, Asynchronous decentralized parallel stochastic gradient descent, arXiv:1710.06952). The
-# workers of even rank ask those of odd rank, and nobody asks the former: in this bipartite graph (section 4.2 there) no
-# two workers ever wait for each other. An averaging is under way while its workers compute. One that has been asked
+# AD-PSGD (Lian et al. 2018, Asynchronous decentralized parallel stochastic gradient descent, arXiv:1710.06952). Workers
+# of even rank ask workers of odd rank, and nobody asks them: in this bipartite graph (section 4.2 there) no two workers
+# ever wait for each other. An averaging is under way while its workers compute. One that has been asked
 # moves half way to the other's weights at once, between two of its own steps; the one that asked moves by as much the
 # other way as soon as it has the answer. So each averaging keeps the sum of all weights, and no step of anybody is
 # lost.

@@ -92,7 +92,7 @@ class Collectives:
     most_bytes: float | None = None
     bytes: float = 0.0
     started = False
-    # What a backend of these processes is called, and why XLA compiles no step with sums of theirs.
+    # The name of a backend of these processes; the reason why XLA compiles no step with their sums.
     title = ""
     without_xla = ""
     # Errors that all processes raise at the same step: each ends by itself, and rank 0 says why.
@@ -409,9 +409,9 @@ def clock_offsets(ranks: Sequence[Barriers]) -> list[ClockOffset]:
     """How far each rank's clock is from rank 0's, from barriers and nothing else.
 
     Nobody leaves a barrier before everybody has come. So, in true time, rank 0 came before rank r left, and rank r came
-    before rank 0 left. Each barrier gives an upper and a lower bound of the difference of the two clocks, and the
-    narrowest of many hold (Cristian 1989, Probabilistic clock synchronization, with the barrier as the message there
-    and back). Ranks of one node have one clock, and ranks of rank 0's node an offset of zero.
+    before rank 0 left. Each barrier gives an upper and a lower bound of the difference of the two clocks; the narrowest
+    bounds of many barriers count. Cristian 1989, Probabilistic clock synchronization, does so with a message there and
+    back. Ranks of one node have one clock, and ranks of rank 0's node an offset of zero.
     """
     first = ranks[0]
     bounds: dict[str, tuple[float, float]] = {}
@@ -447,7 +447,7 @@ SavedArrays = Mapping[str, np.ndarray | SavedArray]
 
 
 def from_rank_0(arrays: SavedArrays, collectives: Collectives) -> SavedArrays:
-    """Rank 0's arrays by name on every rank; those of other ranks are not looked at.
+    """Rank 0's arrays by name on every rank; other ranks' own arrays are ignored.
 
     Each is broadcast whenever it is asked for: every rank must ask for the same ones in the same order.
     """
@@ -552,7 +552,7 @@ _NUMERICAL = (
     "CUBLAS_",
     "NVIDIA_",
 )
-# _NOT_NUMERICAL: those of them that say nothing of numbers.
+# _NOT_NUMERICAL: variables among them that do not change any number.
 _NOT_NUMERICAL = ("TF_CONFIG", "TF_CPP_", "KMP_DUPLICATE", "NVIDIA_VISIBLE")
 
 

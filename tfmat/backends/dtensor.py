@@ -195,7 +195,7 @@ def differing_devices(devices: Sequence[Digests]) -> dict[int, list[str]]:
 def _shards(variable: Any) -> list[np.ndarray]:
     """Each device's part of a variable, read from its own one.
 
-    `unpack(variable.read_value())` of a variable that is whole on every device is the first device's, for all of them.
+    Of a variable that is whole on every device, `unpack(variable.read_value())` gives the first device's value for all.
     """
     return [
         tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype).numpy()
@@ -795,9 +795,9 @@ def explain(
 ) -> InputError | None:
     """DTensor's refusal of an operation in one line; None where the error is another one.
 
-    The step is compiled as a whole, so that DTensor knows no layer: each one is traced again, alone, until the
-    operation is found, and then the loss and metrics, which `functions` has by what they are called in the message.
-    `signature` has the specs of their labels and outputs.
+    The step is compiled as a whole, so DTensor names no layer. Each layer is traced again, alone, until the operation
+    is found, and after the layers the loss and the metrics. `functions` has these by their names in the message,
+    `signature` the specs of their labels and outputs.
     """
     text = str(error)
     if "was expecting a DTensor" in text:

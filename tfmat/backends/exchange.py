@@ -166,9 +166,9 @@ def narrow_product(matrix: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 def orthonormal_rows(matrix: tf.Tensor) -> tf.Tensor:
     """An orthonormal basis [rows, columns] of the space of a matrix's few rows.
 
-    Gram-Schmidt, each row twice, is as good as a QR decomposition where the rows are independent to working precision
-    (Giraud et al. 2005, The loss of orthogonality in the Gram-Schmidt orthogonalization process). It takes half the
-    time for four of them. Dependent rows, or more than four, go through a QR decomposition.
+    Gram-Schmidt, each row twice, is as good as a QR decomposition of independent rows, and takes half the time for four
+    rows (Giraud et al. 2005, The loss of orthogonality in the Gram-Schmidt orthogonalization process). Dependent rows,
+    or more than four, go through a QR decomposition.
     """
 
     def decomposed() -> tf.Tensor:
@@ -451,8 +451,8 @@ def reduce_flat(
 ) -> list[tf.Tensor]:
     """Reduces tensors of any shapes and types over the workers, as one flat tensor for each type.
 
-    There are as many on every worker, of the same shapes and types. Shapes need not be known while the graph is made,
-    as those of gradients of dense layers on sequences.
+    There are as many on every worker, of the same shapes and types. Shapes need not be known while the graph is made;
+    for gradients of dense layers on sequences they are not.
     """
     return _by_type(tensors, lambda parts: _split(reduce(flatten(parts)), parts))
 

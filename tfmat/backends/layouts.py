@@ -491,7 +491,7 @@ def _footprints(model: Any, optimizer: Any, plan: Plan) -> tuple[Footprint, ...]
 
 
 def whole_footprint(variable: Any, path: str = "", **more: int) -> Footprint:
-    """Of a variable that is whole; `more`: bytes of gradients and slots."""
+    """The footprint of a variable that is whole; `more`: bytes of gradients and slots."""
     whole = (None,) * len(variable.shape)
     size = {"weights": bytes_of_variable(variable), **more}
     return Footprint(path or variable.path, tuple(variable.shape), whole, whole, **size)
@@ -500,7 +500,7 @@ def whole_footprint(variable: Any, path: str = "", **more: int) -> Footprint:
 def whole_footprints(
     model: Any, optimizer: Any, owners: Sequence[int | None]
 ) -> Iterator[Footprint]:
-    """What is never divided: statistics of the model, and the optimizer's counters, which have no owner."""
+    """Footprints that are never divided: the model's statistics, and the optimizer's counters, which have no owner."""
     yield from map(whole_footprint, model.non_trainable_variables)
     for variable, owner in zip(optimizer.variables, owners, strict=True):
         if owner is None:

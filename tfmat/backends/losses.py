@@ -166,7 +166,7 @@ def _one(function: Any, labels: Any, outputs: tf.Tensor) -> Any:
             # As Keras does: [batch] and [batch, 1] would else become [batch, batch].
             labels, outputs = squeeze_or_expand_to_same_rank(labels, outputs)
     values = function(labels, outputs)
-    # Of losses.Circle, where an example has no other of its class, and of an ignored class.
+    # From losses.Circle, where an example has no other of its class, and from an ignored class.
     mask = getattr(values, "_keras_mask", None)
     if mask is None:
         return values

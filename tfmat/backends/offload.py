@@ -269,7 +269,7 @@ class OptimizerOnDisk:
         """The new value of weight i, and of what all weights share."""
         iterations, self._rate, gradient, weight, *shared = inputs
         cuts = self._cuts[i]
-        # Of the last weight after the first: the next step's.
+        # After the first weight comes the last one, of the next step.
         of_next = self._cuts[i - 1][0], self._slots[i - 1]
         then = [(cut, self._slots[i]) for cut in cuts[1:]] + [of_next]
         gradient, flat = tf.reshape(gradient, [-1]), tf.reshape(weight, [-1])

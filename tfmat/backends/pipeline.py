@@ -597,7 +597,7 @@ class StageStep:
     ):
         self._step, self._messages = step, messages
         before, after = specs
-        # Of each neighbour what comes from it or goes to it, and its rank.
+        # For each neighbour: the tensors that come from it or go to it, and its rank.
         self._before = (before, place.chain[place.stage - 1]) if before else None
         self._after = (after, place.chain[place.stage + 1]) if after else None
         self.bytes = 0

@@ -258,9 +258,9 @@ def recomputation_of(
 ) -> Recomputation:
     """The recomputation of a built model that is cut as `where` says, see `segments`.
 
-    Of a pipeline stage, a segment of the model `whole`, the last part is computed again, too, or a stage in one piece,
-    unless `gradients_follow`: other micro-batches come between a stage's forward and backward pass (Huang et al. 2019,
-    arXiv:1811.06965, 2.3).
+    A pipeline stage is a segment of the model `whole`. Its last part, or all of a stage in one piece, is computed
+    again, too, because other micro-batches come between its forward and backward pass (Huang et al. 2019,
+    arXiv:1811.06965, 2.3). `gradients_follow` says that none do.
 
     Raises:
       InputError: `where` cannot be read, or the model cannot be cut there, or not at all.

@@ -199,7 +199,8 @@ class SingleBackend(Backend):
     #
     # A checkpoint holds values that differ between workers once for each, stacked [workers, ...]. The same number of
     # workers take their own again. Another number share them: each takes an equal part of the sum of what has not been
-    # sent yet, and the mean of the optimizer's slots. Divided slots are whole in it, as those of any other number.
+    # sent yet, and the mean of the optimizer's slots. Slots that are divided over workers are whole in it, for any
+    # number of workers.
 
     @property
     def _alike(self) -> Collectives:

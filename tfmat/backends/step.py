@@ -447,8 +447,8 @@ _Count = tf.TensorSpec([], tf.int32)
 def dense_layers(model: keras.Model) -> dict[str, keras.layers.Dense]:
     """The dense layers of a model that can compute in bfloat16, by their paths in the model's order.
 
-    They hold at least 4,096 float32 weights each. Dense layers that give the answers are none of them: those after
-    which no other dense layer comes, and in a model that keeps its graph to itself the last one.
+    They hold at least 4,096 float32 weights each. Dense layers that give the answers are left out: no other dense layer
+    comes after them. In a model that keeps its graph to itself it is the last one.
     """
     answering = {id(layer) for layer in _answering(model)}
     return {

@@ -96,7 +96,7 @@ class File:
 
     @property
     def columns(self) -> list[str]:
-        """Of the sheet that is chosen, or of the first."""
+        """Names of the columns of the sheet that is chosen, or of the first."""
         first = next(iter(self.sheets.values()), [])
         return self.sheets.get(self.options.get("sheet", ""), first)
 
@@ -147,7 +147,7 @@ class Work:
             file.error = f"it has more than {MOST_BYTES // 1_000_000} MB; give fewer points, or use the command"
             return file
         try:
-            # Sheets of settings and results stand beside those of curves, and are shorter.
+            # Sheets of settings and results stand beside the sheets of curves, and are shorter.
             for table in sorted(read_tables(path), key=lambda table: -len(table.rows)):
                 width = max((len(cells) for _, cells in table.rows[:50]), default=0)
                 names = table.header or [""] * width
@@ -171,7 +171,7 @@ class Work:
         try:
             found = kind_of_plain(good, ReadingOptions(), CleaningOptions())
         except InputError as error:
-            # What follows is the command's advice.
+            # The rest is the command's advice.
             found_out = re.split(r"\. Say |; give each", str(error))[0]
             self.question = f"{found_out}; choose what was tested in the menu above"
             return
@@ -738,7 +738,7 @@ class Page:
     def _verdict(self) -> None:
         """The curve, its laws, and whether the answer may be used."""
         ui, answers = self.ui, self.work.answers
-        # What is wrong with all files together, such as a law without its test, stands below no file.
+        # An error of all files together, such as a law without its test, stands below no file.
         together = [text for (of, _), text in self.work.errors.items() if of == ALL_FILES]
         for text in dict.fromkeys(together):
             ui.label(in_menu_words(text, self.work.kind)).classes(

@@ -625,7 +625,7 @@ def _written(made: list[int], seconds: float) -> str:
 
 
 def _tell_dataset(dataset: "PackedDataset", did: str, config: str = "") -> None:
-    """What the data set is, and the command that trains on it, with the `config` that suits it."""
+    """Prints the data set's contents, and the command that trains on it, with the `config` that suits it."""
     from tfmat.data.dataset import size_text
 
     num_curves = dataset.num_train + dataset.num_validation

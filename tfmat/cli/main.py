@@ -372,7 +372,7 @@ class Interruptions:
         self._listening = True
         # The signal that became Interrupted, or 0; later ones do not disturb the clearing up.
         self._raised: int = 0
-        # What the handlers raised last.
+        # The exception that the handlers raised last.
         self._last: KeyboardInterrupt | Interrupted | None = None
         # An exception that is raised while the hook runs is lost for good.
         self._in_hook = False

@@ -785,7 +785,7 @@ def _show(
     notices: list[str],
     plan: "Plan | None" = None,
 ) -> int:
-    """What lies and is sent on a mesh, of which there is a plan, or in processes."""
+    """Prints which bytes lie on a mesh (with a plan) or in processes, and which are sent."""
     from tfmat.backends.layouts import format_spec
     from tfmat.console import open_console, open_table
 

@@ -73,7 +73,7 @@ def _now() -> str:
 
 @dataclasses.dataclass(kw_only=True)
 class Manifest:
-    """What a packed data set is, and the checksums of its shards: `manifest.json`.
+    """The description of a packed data set, and the checksums of its shards: `manifest.json`.
 
     Attributes:
       id: 8 digits that stand for all that decides the rows.

@@ -127,7 +127,7 @@ def check_points(path: pathlib.Path, strain: Array, stress: Array) -> None:
 # A user's own labelled curves (from finite elements, say): reading and checking `.npz` and `.parquet` files.
 
 
-# NUM_POINTS: onto which imported curves are resampled, as many as those of simulated ones.
+# NUM_POINTS: points onto which imported curves are resampled, as many as simulated curves have.
 NUM_POINTS = 200
 PARTS = ("train", "validation", "test")
 _REQUIRED = ("strain", "stress", "parameters", "names", "units")
@@ -409,7 +409,7 @@ def _check_names(
 
 
 # _FAR: distance of a typical curve from the law at its parameters, over its largest stress, that no noise explains.
-# Engineering values in place of true ones make 8 % up to a strain of 0.2.
+# Engineering values where true ones are wanted make 8 % up to a strain of 0.2.
 _FAR = 0.05
 # _TRIED: curves that are compared with the law.
 _TRIED = 200

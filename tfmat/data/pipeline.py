@@ -41,7 +41,7 @@ class Block(NamedTuple):
     num_examples: np.ndarray
 
 
-# What a source keeps in a checkpoint.
+# The entries of a source in a checkpoint.
 Memory = Mapping[str, int | str]
 
 

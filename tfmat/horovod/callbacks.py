@@ -417,7 +417,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             )
 
     def _numbers_of_batches(self, epoch: int) -> list[int]:
-        """Of the epoch, from all ranks, those that are still in it among them."""
+        """The numbers of batches in the epoch, of all ranks, also of ranks that are still in it."""
         early = self._batches < (self.params.get("steps") or 0)
         if not early or not any(each.gathers for each in self._reductions()):
             # Others that still reduce gradients get zeros from this rank. TensorFlow 2.21 calls an operation without
@@ -539,7 +539,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _within(seconds: float, function: Callable[[], Any]) -> Any:
-    """What the function returns; None where it fails, or takes longer, and then it is left alone."""
+    """Returns the function's value, or None where it fails or takes longer; a longer one is left to itself."""
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def run() -> None:

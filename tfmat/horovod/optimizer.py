@@ -174,8 +174,8 @@ class GradientReduction:
     def operations(self) -> str:
         """The beginning of the names of its operations, which no other reduction has that may run at the same time.
 
-        Reductions of one name are counted in the order of their first use, so that an optimizer that one rank makes
-        and never uses leaves the names alike; and by process set, in which others do not take part.
+        Reductions of one name are counted in the order of their first use, by process set. So the names stay alike on
+        all ranks where one rank makes an optimizer and never uses it.
         """
         among = self.process_set.process_set_id
         number = _counts.setdefault((self.name, among), itertools.count())

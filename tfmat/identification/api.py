@@ -985,7 +985,7 @@ _TYPES: dict[type, tuple[type, str]] = {
 
 
 def _checked(name: str, value: Any) -> Any:
-    """An option of the type that it has; InputError for another: a text in place of a truth value counted as True."""
+    """An option of the right type; InputError for another type: a text for a truth value would count as True."""
     if name.endswith("_column") and isinstance(value, numbers.Integral):
         return str(value)
     if name == "fixed" and value is not None:

@@ -1010,9 +1010,9 @@ def _uniform(counts: Array, draws: Posterior, random: np.random.Generator) -> Ar
 def _nearer(draws: Posterior, true_labels: Array) -> Array:
     """How many draws of each curve lie nearer to a random point than the truth does: [curves].
 
-    The points are normally distributed with each posterior's own mean and standard deviations, which are also what
-    distances are measured in: balls around them then cut through the posterior wherever it is, and its widest label is
-    not the only one that counts.
+    The points are normally distributed with each posterior's own mean and standard deviations. Distances are measured
+    in these standard deviations: then balls around the points cut through the posterior wherever it is, and every label
+    counts, not the widest alone.
     """
     mean, std = draws.mean, draws.std
     # A generator of its own, so that ranks do not depend on the number of labels.
@@ -1052,7 +1052,7 @@ def compare_posteriors(
     """A network's posteriors of the first test curves beside exact ones.
 
     `effective_share`: median share of independent draws that the weighted ones are worth; `best_classifier`: the
-    accuracy with which the two posteriors could be told apart at best, (1 + total variation) / 2. For those of the
+    accuracy with which the two posteriors could be told apart at best, (1 + total variation) / 2. For curves among the
     first 100 whose sampled posterior has converged: `c2st`; `log_score_gap`, mean of log exact density - log network
     density at the truth, nats, 0 is perfect. None for these, and no parameters, where none has converged.
 

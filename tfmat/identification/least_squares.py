@@ -40,8 +40,8 @@ _TRIED_ON_TESTS, _STARTS_ON_TESTS, _CHUNK_OF_TESTS = 384, 16, 32
 def start_labels(law: Law, strain: Array | TestSet, stress: Array, weights: Array) -> Array:
     """Labels near the global minimum, without start values: [curves, identified].
 
-    A fixed set of labels that fills the box evenly is compared on a few points of each curve; coarse fits to group
-    means of the curve start from the best of them, and the best fit wins. The labels of a curve depend on its own
+    A fixed set of labels that fills the box evenly is compared on a few points of each curve. Coarse fits to group
+    means of the curve start from the best labels, and the best fit wins. The labels of a curve depend on its own
     points alone, however long the other curves are.
 
     Args:
@@ -267,8 +267,8 @@ def evidence_for(
 ) -> Array:
     """Twice the logarithm of the likelihoods' ratio to the own law, less the price of more parameters.
 
-    Noise is of unknown level; the price is that of the Bayesian information criterion (G. Schwarz, Annals of Statistics
-    6 (1978) 461-464).
+    The level of the noise is unknown. The price is from the Bayesian information criterion (G. Schwarz, Annals of
+    Statistics 6 (1978) 461-464).
 
     Args:
       error, own: root mean square residual of both laws' best fits; count: points.
@@ -398,7 +398,7 @@ def uneven_errors(jacobian: Array, residuals: Array, answer: Array) -> Array | N
 def missed_knee(
     law: Law, history: History, labels: Array, response: Array, deviation: Array
 ) -> Array | None:
-    """By what factors errors are larger where a law misses the knee of a test, [points]; None where it follows.
+    """Factors by which errors are larger where a law misses the knee of a test, [points]; None where it follows.
 
     A fit bends towards a knee that its law misses, and leaves little of the misfit. So smooth bumps near first yield
     are fitted one by one, together with the parameters. With a bump and without, the likelihood is the largest that any
@@ -583,8 +583,12 @@ COMPLIANCE = 0.02
 ZERO = 0.005
 # _STEP: share of the elastic strain in the difference that gives the effect of a compliance.
 _STEP = 1e-4
-# Places at which a profile is tried, at most; how near the end is found, as a share; the least distance of labels.
-_TRIES, _NEAR, _LEAST_DISTANCE = 16, 0.02, 1e-7
+# _TRIES: places at which a profile is tried, at most.
+_TRIES = 16
+# _NEAR: how near the end of an interval is found, as a share of its distance from the fit.
+_NEAR = 0.02
+# _LEAST_DISTANCE: the least distance of labels.
+_LEAST_DISTANCE = 1e-7
 # How often profiles are followed again from labels that other profiles came to.
 _ROUNDS = 4
 
@@ -1104,8 +1108,8 @@ def profile_limits(
 
     The profile of a label is the least sum of squares where that label is held and the others are fitted anew. It ends
     the interval where it has risen by `rise`: D. M. Bates, D. G. Watts, Nonlinear Regression Analysis and Its
-    Applications (1988), section 6.1. Ends from the slope at the fit are taken for a curve where the sum of squares has
-    risen at all of them as it does for a law that is linear in its labels.
+    Applications (1988), section 6.1. A curve keeps the ends that the slope at the fit gives, if the sum of squares at
+    all these ends has risen as it does for a law that is linear in its labels.
 
     Args:
       found: the fit.
@@ -1146,10 +1150,10 @@ def profile_limits(
 def _open_what_levels_off(limits: Array, residuals: Residuals, found: Minimum, rise: Array) -> None:
     """Opens, in place, ends of intervals [curves, p, 2] to the ends of ranges that the measured points allow.
 
-    A profile about the fit's own response knows no noise. Where a label has no effect beyond a bend, such as a largest
-    damage that the test did not reach, the noise decides on which side of the bend the fit stands, and how much worse
-    than the fit all labels beyond are. The fit has the best of all places of the bend: the sum of squares rises further
-    by chance than it does for a label that has an effect everywhere.
+    A profile about the fit's own response knows no noise. A label may have no effect beyond a bend, such as a largest
+    damage that the test did not reach. Then noise decides on which side of the bend the fit stands, and how much worse
+    all labels beyond are. The fit has the best of all places of the bend: the sum of squares rises further by chance
+    than it does for a label that has an effect everywhere.
     """
     best = found.labels
     sides = _Sides.of(residuals, found, rise)
@@ -1254,9 +1258,9 @@ class _Sides:
     def ends(self, first: Array, pool: _Pool, elsewhere: Array | None) -> Array:
         """How far each profile reaches, [rows], tried at distances `first` [rows] before others.
 
-        Where a law has kinks searches from the best fit may miss what other labels make possible. All labels that any
-        search has found so far, the pool, are possible for all, until none of them extends an interval. Where a
-        parameter has no influence at the best fit, such as the exponent of a term that went to zero, searches from
+        Where a law has kinks, searches from the best fit may miss what other labels make possible. So every search
+        tries the pool, all labels that any search has found so far, until none of them extends an interval. A parameter
+        may have no influence at the best fit, such as the exponent of a term that went to zero. Then searches from
         elsewhere find what the other parameters can be.
         """
         room, inside = self.room, self.best
@@ -1606,7 +1610,7 @@ def _without_its_one_elastic_point(
 def _with_both(
     wide: Law, points: Residuals, found: LeastSquaresFit, other: LeastSquaresFit, off: Array
 ) -> LeastSquaresFit:
-    """The fit with intervals that also hold those of one whose errors are larger by factors, [points]."""
+    """The fit with intervals that include the intervals of a fit whose errors are larger by factors, [points]."""
     weaker = dataclasses.replace(points, weights=points.weights / off)
     other = _with_open_ends(wide, weaker, other)
     limits = found.interval_labels.copy()
@@ -1907,8 +1911,8 @@ def _remembers(record: MeasuredRecord) -> bool:
 def _with_open_ends(wide: Law, points: Residuals, found: LeastSquaresFit) -> LeastSquaresFit:
     """The fit with intervals that reach to every end of the range which fits as well, the other parameters held.
 
-    A threshold that the tests did not reach, such as the most damage that there can be, changes nothing beyond the best
-    fit and something before it: the slope there says nothing of it.
+    Beyond the best fit a threshold that the tests did not reach, such as a largest damage, changes nothing. Below it
+    does: the slope at the fit cannot tell.
     """
     parameters = found.labels.shape[1]
     moved = np.repeat(found.labels, 2 * parameters, axis=0)

@@ -199,11 +199,10 @@ class Target(abc.ABC):
 class SimulatedErrors(Target):
     """The likelihoods of simulated records: of one, or of many that are answered together.
 
-    What is known of a curve is all that a network gets: strain and noisy stress of the points, and how many points
-    there are. The strains tell the grid of the curve exactly, so that its drawn maximum strain is known, and says
-    nothing of the parameters, which were drawn apart from it. The number of points m of n does tell of them: with
-    strength S drawn uniformly, apart from all else, the curve ends with the first point (of noise-free stress τ) that
-    exceeds S, so
+    The likelihood knows of a curve what a network gets: strain and noisy stress of the points, and their number. The
+    strains tell the grid of the curve exactly, so its drawn maximum strain is known. It says nothing of the parameters,
+    which were drawn apart from it. The number of points m of n does: the strength S is drawn uniformly, apart from all
+    else, and the curve ends with the first point (of noise-free stress τ) that exceeds S, so
 
         m < n: p(m | labels) = P(max(τ_1 … τ_{m-1}) <= S < τ_m);   m = n: P(S >= max(τ_1 … τ_{n-1})).
 
@@ -761,18 +760,17 @@ class _Frame:
 class UnknownErrors:
     """The density of one test's residuals.
 
-    Residuals are the errors' sum: noise, alone or with a part that is alike along the test, rough or smooth, which
-    stands for a law that does not quite follow the material (M. C. Kennedy, A. O'Hagan, Bayesian calibration of
-    computer models, J. Royal Statistical Society B 63 (2001) 425-464); and zeroes and a strain that are off, which move
-    the response in shapes that the law knows. Noise alone is as likely, before the test, as all correlations of
-    `correlated_errors` together; the variance has the conjugate prior (inverse gamma, two degrees of freedom) at the
-    noise that the points show. The variance and what is off are integrated over in closed form, the correlations one by
-    one.
+    Residuals are a sum of errors. Noise is independent, or has a correlated part, rough or smooth: that stands for a
+    law which does not quite follow the material (M. C. Kennedy, A. O'Hagan, Bayesian calibration of computer models, J.
+    Royal Statistical Society B 63 (2001) 425-464). Wrong zeroes and a wrong strain move the response in shapes that the
+    law knows. Before the test, independent noise is as likely as all correlations of `correlated_errors` together. The
+    variance has the conjugate prior (inverse gamma, two degrees of freedom) at the noise that the points show.
+    Variance, zeroes and strain are integrated over in closed form, the correlations one by one.
 
-    Where a law misses a knee, or a specimen slips, errors are larger than elsewhere by factors. Stretches that stand
-    out against all others are searched at the best fit, the worst first, and their errors are taken to be larger by
-    what they show, so that they tell the less of the parameters (iterated reweighting: R. J. Carroll, D. Ruppert,
-    Transformation and weighting in regression, 1988).
+    Where a law misses a knee, or a specimen slips, errors are larger than elsewhere. Stretches that stand out against
+    all others are searched at the best fit, the worst first. Their errors are taken to be larger by the factors that
+    they show, so these points count less (iterated reweighting: R. J. Carroll, D. Ruppert, Transformation and weighting
+    in regression, 1988).
 
     Attributes:
       groups: that its points are averaged into, [groups], where each begins.
@@ -852,8 +850,8 @@ class UnknownErrors:
         shapes = effects / variances[:, :, None]
         known, identity = effects.T @ shapes, np.eye(effects.shape[1])
         whole, off = (1.0 / variances) @ np.square(turned[0]), turned[0] @ shapes
-        # What is off is known in the unit of the response, not in that of the errors' size: this is their size at the
-        # best fit. Misfit may be most of the residuals, so it is found step by step.
+        # Wrong zeroes and strains are known in the unit of the response, not relative to the errors' size. This is that
+        # size at the best fit. Misfit may be most of the residuals, so it is found step by step.
         explained: Array = np.zeros(len(variances))
         for _ in range(4):
             variance = np.maximum((whole - explained) / turned.shape[1], self._prior / _FREEDOM)

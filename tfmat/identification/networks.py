@@ -228,7 +228,7 @@ _POSTERIOR = "posterior"
 
 
 class NetworkFile(Struct, kw_only=True, omit_defaults=True):
-    """`model.json` as it is stored.
+    """The stored `model.json`.
 
     Attributes:
       parameters: the identified ones, in the order of the model's outputs.

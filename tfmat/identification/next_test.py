@@ -67,9 +67,9 @@ def specimen_of(
 ) -> tuple[Specimen, Array]:
     """A measured record with the noise that its best fit shows, and the labels of that fit.
 
-    Noise is as in the simulation, or what the fit leaves where it is more; residuals that are alike at neighbouring
-    points make it larger by what they widen the intervals of least squares. The law's ranges are what is known of it
-    beforehand; where no fit inside them is nearly as good as the best, it has the wider ones of least squares.
+    The noise is from the simulation, or from the fit's residuals where these are larger. Correlated residuals enlarge
+    it as they widen the intervals of least squares. The law's ranges are the prior; where no fit inside them is nearly
+    as good as the best, the wider ranges of least squares are.
     """
     if ((labels < 0.0) | (labels > 1.0)).any():
         law, labels = _within_reach(law, record, labels)
@@ -407,8 +407,8 @@ class Gains:
 
         The last is each one's gain but for its mean, if the law were linear and the posterior normal, [records].
 
-        A machine ends a test where its response passes what the specimen has borne: that the record says itself, so
-        that its density is that of the points up to there.
+        A machine ends a test where its response passes what the specimen has borne. The record shows this end, so its
+        density counts the points up to there.
         """
         specimen = self._specimen
         (history,) = test.histories

@@ -319,7 +319,7 @@ class DrawnTest(Struct, kw_only=True):
 
 
 class TestsPicture(Picture, kw_only=True):
-    """The tests of a record; `method`: how the answer was got; `other_method`: the other one, drawn thin, or None."""
+    """The tests of a record; `method` gave the answer, `other_method` is the other one, drawn thin, or None."""
 
     __test__ = False  # no case of pytest's
 

@@ -354,7 +354,7 @@ def mpirun_command(
 ) -> list[str]:
     """The command line that starts `command` on every slot of the hosts, rank by rank in their order. Pure.
 
-    What concerns Python and its libraries in the environment is handed on to the ranks, and `defaults` where it has
+    Variables of the environment that concern Python and its libraries go to the ranks, and `defaults` where there are
     none.
     """
     handed_on = sorted(name for name in {**defaults, **environment} if _HANDED_ON.fullmatch(name))

@@ -1,16 +1,16 @@
 """Keeps strangers from a port on which a library of this process listens without asking who comes.
 
 TensorFlow's servers listen on every address of a machine, and whoever reaches one has it run graphs that read and write
-files as this user. They can neither be told another address nor to ask for a proof. The kernel can: a socket filter
-(SO_ATTACH_FILTER, see socket(7); any user may set one) on the listening socket drops packets before TensorFlow sees
-them. It lets in what comes
+files as this user. The servers take no other address, and ask for no proof. The kernel helps: a socket filter on the
+listening socket drops packets before TensorFlow sees them. Any user may set one (SO_ATTACH_FILTER, see socket(7)). It
+lets in packets
 
-* from sockets of this user on this machine. Whose a socket is stands in /proc/net/tcp as soon as it tries to connect.
-  Its first packet is dropped; the kernel sends another one a second later, and by then the filter knows its address
-  and port;
-* from the other hosts of the run, whatever process or user it is there: that cannot be seen from here.
+* from sockets of this user on this machine. The owner of a socket stands in /proc/net/tcp as soon as it tries to
+  connect. Its first packet is dropped. The kernel sends another one a second later, and by then the filter knows its
+  address and port;
+* from the other hosts of the run, from any process or user there, which cannot be seen from here.
 
-Between the library's listening and the filter lies a moment. A connection in it is found, and then the run ends."""
+The filter comes a moment after the library listens. A connection in this moment is found, and then the run ends."""
 
 import dataclasses
 import ipaddress

@@ -79,7 +79,7 @@ def write_line(text: str) -> None:
 def start_timer(rank: int, seconds: float | None = None) -> Iterator[None]:
     """Ends the process with status 4 where the block, in which the ranks find each other, takes too long.
 
-    Rank 0 writes a line, rank 1 where rank 0 is stopped. `seconds` are those of HOROVOD_START_TIMEOUT unless given.
+    Rank 0 writes a line, rank 1 where rank 0 is stopped. Without `seconds` HOROVOD_START_TIMEOUT counts.
     """
     seconds = seconds_setting(START_TIMEOUT) if seconds is None else seconds
     message = (
@@ -880,7 +880,7 @@ class Star(threading.Thread):
     def run(self) -> None:
         awake = beat = time.monotonic()
         next_beat = beat + self._interval
-        # What came together with the proof: no event will tell of it.
+        # Messages that came together with the proof: no event will tell of them.
         for other in list(self._links):
             self._read(other, beat)
         while not self._over():

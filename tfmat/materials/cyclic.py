@@ -234,9 +234,9 @@ class VoceChaboche3(_VoceChaboche):
 class _ChabocheSpecimens:
     """The state of a block of specimens; `advance` takes all of them through a run of strains that turn nowhere.
 
-    Within a run the plastic strain flows in one direction d, and every term comes nearer to its saturation,
-    exponentially with the amount x of plastic strain since the run began. The distances vj from saturation are the
-    part of Q not yet gained, and Ck/γk − d αk for each backstress; their rates λj are b and γk. Each point of the run
+    Within a run the plastic strain flows in one direction d. Every term approaches its saturation, exponentially with
+    the plastic strain x since the run began. The distances vj from saturation are the part of Q not yet gained, and
+    Ck/γk − d αk for each backstress; their rates λj are b and γk. Each point of the run
     is the root of
 
         r(x) = d (σ + E Δε − Σ αk) − (σ0 + Q − v0) − E x − Σ vj (1 − exp(−λj x)),

@@ -135,7 +135,7 @@ class ElasticPlasticLaw(_MetalLaw):
     ) -> tuple[Array, ...]:
         """Plastic strain, stress and the curve's slope where Newton's steps end, from a start; each [curves, points].
 
-        Three or four steps bring most points to the root. Those that are left go on as curves of one point each.
+        Three or four steps bring most points to the root. The others go on as curves of one point each.
         """
         near = False
         for _ in range(_MOST_STEPS):

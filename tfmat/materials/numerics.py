@@ -33,8 +33,8 @@ _HALVINGS = 100
 def _keep_freed_memory() -> None:
     """Lets the C library keep what a block's arrays free for the next block's.
 
-    glibc hands freed memory back to the system and takes it again, page by page, until a large piece was freed
-    once: that took half the time of an implicit law. Costs at most twice this piece, and nothing elsewhere.
+    glibc hands freed memory back to the system and takes it again, page by page, which took half the time of an
+    implicit law. After one large piece was freed it does not. Costs at most twice this piece, and nothing elsewhere.
     """
     np.empty(16 << 20, np.uint8)
 
@@ -547,17 +547,21 @@ def even_labels(count: int, parameters: int) -> Array:
 # --------------------------------------------------------------------------------------------------
 # Modes of the posteriors of a law's parameters, and how sharp they are, for many records at once. NumPy only.
 #
-# The search takes place in y = logit(label), where ranges have no ends, and where the prior of a label, which is
-# uniform, is that of a logistic distribution: a parameter that a record does not tell stays in the middle, as wide as
-# its range.
+# The search takes place in y = logit(label), where ranges have no ends. A label's uniform prior is a logistic
+# distribution there: a parameter that a record does not tell stays in the middle, as wide as its range.
 
 
 # The logits that the search may take, as one unit of its box, and when it ends: steps, promised share of the cost.
 _WIDTH = 16.0
 _MOST_STEPS, _TOLERANCE = 40, 3e-4
-# Standard deviations beyond its expectation from which a sum of squares makes for another search, and from which two
-# others instead of one must end alike; within how many nats that is; the most searches.
-_MORE_LEFT, _FAR_MORE_LEFT, _ALIKE, _SEARCHES = 0.5, 3.0, 0.2, 4
+# _MORE_LEFT: standard deviations of a sum of squares beyond its expectation, from which there is another search.
+_MORE_LEFT = 0.5
+# _FAR_MORE_LEFT: the same, from which two further searches must end alike.
+_FAR_MORE_LEFT = 3.0
+# _ALIKE: nats by which such ends differ at most.
+_ALIKE = 0.2
+# _SEARCHES: the most searches.
+_SEARCHES = 4
 # Labels that are tried before each, and how far inside their ranges.
 _TRIES, _EDGE = 4, 0.01
 # Records whose derivatives are in memory at a time.

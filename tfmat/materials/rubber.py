@@ -412,7 +412,7 @@ class Ogden2(_OgdenLaw):
     """Two terms. Treloar's three tests: 0.388, -0.465; 0.0110, 4.45. Meunier's silicone: 0.348, 2.18; 0.00341, -4.58.
 
     The exponent of the second term has either sign: a positive one stiffens the uniaxial test, a negative one the
-    equibiaxial test, and the two rubbers above want one of each.
+    equibiaxial test. One of the rubbers above has a positive exponent, the other a negative one.
     """
 
     name = "ogden"

@@ -143,8 +143,8 @@ class Specimens:
         """ln x, where x^n is the rate at the end of the step: K x + M w + R(p + w) - R(p) = f with w = x^n duration.
 
         f is the overstress that an elastic step would leave, and M the modulus, or 0 where the stress is driven.
-        Newton on the logarithms of both sides, kept between the x at which the largest of the three terms alone is f
-        (it is no larger) and that at which each is f/3.
+        Newton on the logarithms of both sides, kept between two bounds of x: at the upper one the largest of the three
+        terms alone is f, at the lower one each term is at most f/3.
         """
         _, _, _, saturation, drag, exponent = self._columns
         over, left, duration = step.over, step.left, step.duration
@@ -332,7 +332,7 @@ def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:
 _LAST_STEP_OF_HISTORY = 1e-6
 # Steps for whole histories, at most, and in each of them for the growth of each implicit step.
 _MOST_STEPS, _INNER_STEPS = 12, 2
-# In steady flow a specimen flows as fast as it is loaded, and rounding says which is faster. So near to each other they
+# In steady flow a specimen flows at the rate of loading, and rounding says which is faster. So near to each other they
 # count as they did in the last answer; either way of taking such a step is as good.
 _UNDECIDED = 1e-3
 # _FEW: so many specimens are gone through one by one, which takes a millisecond each; of _FEWEST that is quicker than

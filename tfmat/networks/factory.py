@@ -43,7 +43,7 @@ def batch_context(
     reduce: Callable[[list], list],
     plain: Sequence[keras.layers.BatchNormalization] = (),
 ) -> Iterator[None]:
-    """What a training step hands to the normalisation layers while the model is traced.
+    """Hands a training step's values to the normalisation layers while the model is traced.
 
     Args:
       weights: [batch], 1 for an example and 0 for padding.
@@ -374,7 +374,7 @@ def negative_log_likelihood(num_outputs: int) -> PerExample:
 
 
 class Losses(NamedTuple):
-    """What a network learns by; see `tfmat.Trainer`."""
+    """The losses and metrics of a network; see `tfmat.Trainer`."""
 
     loss: Any
     auxiliary_loss: Any = None

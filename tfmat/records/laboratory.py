@@ -299,8 +299,8 @@ class Laboratory:
       noise_relative: standard deviation as a fraction of the point's own stress, added in quadrature.
       max_strain: range that the end of a copy is drawn from, never beyond the curve's own; None is the curve's own.
 
-    Real tests differ from curve to curve in more than their parameters; each of these is drawn log-uniformly from
-    (low, high) for every curve, and None leaves it out:
+    Real tests differ in more than their parameters. Each of these is drawn log-uniformly from (low, high) for every
+    curve, and None leaves it out:
       noise_of_maximum: further noise in quadrature, standard deviation as a fraction of the curve's largest stress.
       noise_correlation: of the noise of neighbouring points, which is a first-order autoregression then.
       measured_points: points that the machine records. A curve's go onto its points as a measured file's do.

@@ -568,8 +568,8 @@ def check_answer(
 
     None where all of it is usual.
 
-    A modulus and a strength may both be possible and yet belong to no one material: a strain that holds the machine's
-    own gives a modulus that is too low for the strength.
+    A modulus and a strength may both be possible, but not in one material: a strain that includes the machine's gives a
+    modulus that is too low for the strength.
 
     Args:
       parameters: [all], in the parameters' units; a modulus that was given is not judged.

@@ -268,7 +268,7 @@ _CLOCK = re.compile(
     re.IGNORECASE,
 )
 _DAY = 86400.0
-# _WORKBOOK_DAY_0: the day before those of times above 24 hours in a workbook.
+# _WORKBOOK_DAY_0: the day from which a workbook counts times above 24 hours.
 _WORKBOOK_DAY_0 = datetime.date(1899, 12, 31).toordinal()
 
 
@@ -1095,7 +1095,7 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
     raise InputError(said)
 
 
-# What a test holds -> the test, and a line that tells the value.
+# The quantity that a test holds -> the test, and a line that tells the value.
 _HELD = {"stress": ("creep", "Stress: 200 MPa"), "strain": ("relaxation", "Strain: 1 %")}
 
 
@@ -1187,7 +1187,7 @@ _BESIDE = 0.02
 
 
 def _along_the_load(table: Table, found: list[int]) -> list[int]:
-    """Of `exx`, `eyy` and `exy` the strain, or stress, along the load, by the numbers; none where these tell none."""
+    """The one of `exx`, `eyy` and `exy` that lies along the load, by the numbers; none where these tell none."""
     shear = [i for i in found if SHEAR_WORDS.search(table.header[i])]
     stress = [table.header[i] for i in columns_named(table, "stress")]
     if shear and any(map(SHEAR_WORDS.search, stress)):
@@ -1279,7 +1279,7 @@ def _is_named(header: str, quantity: str) -> bool:
 
 
 def _unusable(header: str, axis: Axis) -> str:
-    """What a column that is named for an axis holds, where no law takes it, and what to do; '' for any other column."""
+    """Names the quantity of an axis's column that no law takes, and says what to do; '' for any other column."""
     words = _words(header)
     if axis == "strain" and _is_part(header):
         return (
@@ -1742,7 +1742,7 @@ def _of_newtons(unit: Unit) -> str:
 
 
 def _sizes_not_used(axes: Mapping[Axis, Column], options: ReadingOptions) -> list[str]:
-    """What to say of a gauge length or an area that was given, and that no column needs."""
+    """Lines about a gauge length or an area that was given, and that no column needs."""
     needed = {column.unit.quantity for column in axes.values()}
     return [
         f"{getattr(options, name):g} given as {name} has no part: no column is a {quantity}"
@@ -2466,7 +2466,7 @@ def _curves_in_turn(values: Array) -> int:
     for count in range(2, _MOST_IN_TURN + 1):
         if len(values) < MINIMUM_POINTS * count:
             return 0
-        # What a mean over one turn, or two halves around it, leaves is what tells the curves apart.
+        # A mean over one turn, or over two halves around it, is taken off: the rest tells the curves apart.
         kernel = np.ones(count) if count % 2 else np.r_[0.5, np.ones(count - 1), 0.5]
         off = values - np.convolve(values, kernel / count, "same")
         off = off[count:-count]
@@ -2872,7 +2872,7 @@ _LETTERS = {"t": "true, technical or total", "w": "true (wahr)"}
 
 
 def _letter_of_a_measure(axes: Mapping[Axis, Column], options: ReadingOptions) -> str:
-    """What to say of `ε_t` and `σ_t`, whose measure nothing else tells; else empty."""
+    """A line about `ε_t` and `σ_t`, whose measure nothing else tells; else empty."""
     shared = _words(axes["strain"].name) & _words(axes["stress"].name) & _LETTERS.keys()
     known = [
         options.strain_measure,
@@ -2910,7 +2910,7 @@ def _grows_over_the_load(
         low, high = np.nanquantile(values, [0.05, 0.95])
         return float(high - low)
 
-    # By the measures of stress and strain.
+    # The spread under each pair of measures of stress and strain.
     off: dict[tuple[Measure, Measure | None], float] = {
         ("engineering", None): spread(over),
         ("true", "engineering"): spread(over - grown),
@@ -2925,7 +2925,7 @@ def _grows_over_the_load(
 
 
 def _length_in_doubt(table: Table, column: Column, travel: _Travel | None) -> str:
-    """The length that a travel over the strain gives, and those of the head, in words, where it is none of these."""
+    """The length that a travel over the strain gives, and the lengths of the head, in words, where they differ."""
     said = _noted(table, _LENGTH_NOTE, DISPLACEMENT_UNITS)
     said |= _noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS)
     if travel is None or travel.row or travel.length is None or not said:

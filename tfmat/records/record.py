@@ -662,8 +662,8 @@ def resample(
 ) -> tuple[Array, Array, np.ndarray]:
     """Puts a cleaned curve on the points of the trained curves.
 
-    Where several measured points share a grid cell (reaching half-way to the neighbouring grid points) their mean
-    strain and mean stress stand for them, so that the noise of a densely measured curve falls as it should. Cells
+    A grid cell reaches half-way to the neighbouring grid points. Measured points that share a cell become their mean
+    strain and mean stress, so the noise of a densely measured curve falls as it should. Cells
     without a point are bridged by straight lines. The curve begins at (0, 0) and is drawn on straight from its last two
     means to its very end. A curve that ends before the shortest trained one is padded.
 

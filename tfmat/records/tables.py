@@ -1225,7 +1225,7 @@ def _is_blank_row(cells: list[Cell]) -> bool:
 
 
 def blank_rows_between(blank: list[Row], data: list[Row], line: str) -> list[str]:
-    """What to say of rows without numbers between these rows; InputError where they are many of them."""
+    """Lines about rows without numbers between these rows; InputError where they are many."""
     between = [row for row in blank if data[0][0] < row[0] < data[-1][0]]
     if not between:
         return []
@@ -1716,7 +1716,7 @@ _OTHER_UNITS = word_set(
     segment segments count counts
     """
 )
-# _NUMBERED: names that a logger gives by itself, below those of its user.
+# _NUMBERED: names that a logger gives by itself, below the names by its user.
 _NUMBERED = re.compile(r"(channel|chan|ch|kanal|canale?|voie|column|col|spalte)[ _.]?\d{1,3}", re.I)
 
 

@@ -714,7 +714,7 @@ def _yield_strengths(
     upper, start = float(stress[top]), float(strain[top])
     early = start < _LATEST_YIELD and start - origin - upper / modulus.value < _EARLY
     behind = strain >= start
-    # Of strains in a mistaken unit there may be windows without number.
+    # Strains in a mistaken unit may make more windows than memory holds: only windows with points count.
     windows, which = np.unique((strain[behind] - start) // _WINDOW, return_inverse=True)
     means = np.bincount(which, stress[behind]) / np.bincount(which)
     at = start + _WINDOW * windows

@@ -133,8 +133,8 @@ class Finding:
 def render_page(template: str, *, guarded: bool = False, **content: Any) -> str:
     """The whole file.
 
-    A page's template sets `title`, `subtitle`, `badge` (level and word) and `source` (what the page was made from), and
-    lists its macros, each of which is a section, as `sections`; `script` may name a file of `templates/`.
+    A page's template sets `title`, `subtitle`, `badge` (level and word) and `source` (the page's input). It lists its
+    macros, each of which is a section, as `sections`; `script` may name a file of `templates/`.
     An empty section is left out.
 
     Args:

@@ -441,7 +441,7 @@ METHODS = {
 _READ_IN = {"E": (1e-3, "GPa"), **dict.fromkeys(("Ag", "Agt", "A", "At"), (100.0, "%"))}
 # Properties that stand in the table; the JSON file holds all.
 _SHOWN = ("E", "Rp0.2", "ReH", "ReL", "Rm", "Ag")
-# Those of them that few materials have: symbol -> what it is.
+# The properties that few materials have: symbol -> name.
 _RARE = {"ReH": "upper yield strength", "ReL": "lower yield strength"}
 _MOST_NAMES = 6
 # Letters that all names of curves begin with are left out from this number on.

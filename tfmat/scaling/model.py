@@ -662,9 +662,9 @@ class Network:
 def fit_network(lines: Sequence[AllReduce]) -> Network | None:
     """The law of one library on one hardware, over all its worker counts; None for less than two message sizes.
 
-    The one of ring, halving and doubling, and tree with the smallest error on sizes left out is taken. With one worker
-    count they cannot be told apart: the ring's volume, which is the least possible, and a latency that grows as the
-    logarithm.
+    The algorithm with the smallest error on sizes left out is taken: ring, halving and doubling, or tree. With one
+    worker count they cannot be told apart: the ring's volume, which is the least possible, and a latency that grows as
+    the logarithm.
     """
     counts = tuple(sorted({line.workers for line in lines}))
     if len({line.bytes for line in lines}) < 2:

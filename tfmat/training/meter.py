@@ -170,7 +170,7 @@ class RankProfile(Struct, kw_only=True, omit_defaults=True):
 
 
 class Profile(Struct):
-    """That file."""
+    """The contents of `profile.json`."""
 
     format: int
     split: bool
@@ -196,7 +196,7 @@ class StepProfile:
         self._alone: collections.deque[NDArray] = collections.deque()
 
     def add(self, steps: int, block: float, source: float, agreement: float) -> None:
-        """Counts a block whose inside is not known: its seconds, and those of them for its source and for agreement."""
+        """Counts a block whose inside is not known: its seconds, its source's, and the seconds for agreement."""
         self._steps += steps
         for name, seconds in (("block", block), ("input", source), ("agreement", agreement)):
             self._sums[name] += seconds

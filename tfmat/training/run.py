@@ -538,7 +538,7 @@ class RunResult:
 class Run:
     """A model, what it learns by, and one process's part of its training. It decides; the backend computes.
 
-    Arguments that are not here are those of `tfmat.Trainer`.
+    `tfmat.Trainer` describes the arguments that are not here.
 
     Args:
       model: built; its weights are the start.

@@ -50,8 +50,8 @@ class _Hyperband(_WithoutFiles, HyperbandOracle):
 class _Bayesian(_WithoutFiles, BayesianOptimizationOracle):
     """Keeps the state of its random numbers, which keras-tuner forgets.
 
-    And it guesses the values of trials that still run by a model of the trials that are done. keras-tuner takes the
-    model of its previous suggestion for that, which an oracle that was just loaded does not have.
+    It also guesses the values of trials that still run, by a model of the trials that are done. keras-tuner takes the
+    model of its previous suggestion, which a freshly loaded oracle lacks.
     """
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
