@@ -66,7 +66,14 @@ from tfmat.records.programmes import (
     takes_tests,
 )
 from tfmat.records.reading import RawCurve, ReadingOptions, read_curves
-from tfmat.records.record import CurveTarget, MeasuredRecord, MeasuredTest, resample
+from tfmat.records.record import (
+    CurveTarget,
+    MeasuredRecord,
+    MeasuredTest,
+    holds_strain,
+    holds_stress,
+    resample,
+)
 from tfmat.records.simulation import features_of
 from tfmat.records.tables import MINIMUM_POINTS, Frame, axis_unit, find_files, is_frame
 
@@ -129,16 +136,6 @@ KINDS = (
 )
 # _SECANT_AT: share of the largest stress at which a secant stands for the modulus.
 _SECANT_AT = 0.3
-# _HELD: share of the largest strain from which a strain is held.
-_HELD = 0.98
-# _MOST: share of the time that a relaxation test holds its strain, at the least.
-_MOST = 0.5
-# _FALLEN: share of the largest stress that is left at its end, at the most.
-_FALLEN = 0.97
-# _SLOWER: factor between the rates of strain at the loading and of creep.
-_SLOWER = 10.0
-# _ABOVE: factor by which noise may raise the stress behind the ramp.
-_ABOVE = 1.02
 
 
 def kind_of_tests(tests: Iterable[str]) -> Kind:
@@ -225,12 +222,12 @@ def kind_of_curve(raw: RawCurve, cleaning: CleaningOptions | None = None) -> Kin
     shear = raw.is_shear or raw.shear_strain in ("engineering", "tensor")
     if not len(stress) or stress.max() <= 0:
         return TENSION
-    if raw.time is not None and _is_held(raw.time[known], strain, stress):
+    if raw.time is not None and holds_strain(raw.time[known], strain, stress):
         raise InputError(
             f"{raw.name} holds its strain while the stress falls: a relaxation test. Say the test and the law, "
             f"--law={RELAXATION.laws[0]} relaxation=FILE for a polymer, --law={CREEP.laws[0]} for a metal"
         )
-    if raw.time is not None and _creeps(raw.time[known], strain, stress):
+    if raw.time is not None and holds_stress(raw.time[known], strain, stress):
         raise InputError(
             f"{raw.name} holds its stress while the strain grows: a creep test. Say the test and the law, "
             f"--law={CREEP.laws[0]} creep=FILE, with all tests of the material"
@@ -251,32 +248,6 @@ def kind_of_curve(raw: RawCurve, cleaning: CleaningOptions | None = None) -> Kin
         if all(0 < value < math.inf for value in seen):
             return COMPRESSION if CONCRETE.distance(*seen) < METAL.distance(*seen) else TENSION
     return TENSION
-
-
-def _is_held(time: np.ndarray, strain: np.ndarray, stress: np.ndarray) -> bool:
-    """Whether a strain [points] is held for most of the time while the stress falls."""
-    held = np.flatnonzero(strain >= _HELD * strain.max())
-    if len(held) < 2 or not time[-1] > time[0]:
-        return False
-    first = held[0]
-    share = (time[-1] - time[first]) / (time[-1] - time[0])
-    stays = bool((strain[first:] >= _HELD * strain.max()).all())
-    falls = (
-        stress[-1] < _FALLEN * stress.max()
-        and stress[first:].max() <= _ABOVE * stress[: first + 1].max()
-    )
-    return bool(stays and share > _MOST and falls)
-
-
-def _creeps(time: np.ndarray, strain: np.ndarray, stress: np.ndarray) -> bool:
-    """Whether a stress [points] is held for most of the time while the strain grows far slower than at the loading."""
-    held = stress >= _HELD * stress.max()
-    first = int(held.argmax())
-    loading, hold = float(time[first] - time[0]), float(time[-1] - time[first])
-    grown = float(strain[-1] - strain[first])
-    # A metal that hardly hardens is stretched as fast behind its yield point.
-    slower = abs(float(strain[first])) * hold > _SLOWER * grown * loading
-    return bool(held[first:].all() and grown > 0.0 and hold > _MOST * (hold + loading) and slower)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tfmat.records.cleaning import (
 )
 from tfmat.records.programmes import (
     PROGRAMMES,
+    Compression,
     Monotonic,
     Programme,
     RateAndTemperature,
@@ -40,7 +41,13 @@ from tfmat.records.reading import (
     temperature_of,
     value_with_unit,
 )
-from tfmat.records.record import CurveTarget, MeasuredRecord, MeasuredTest
+from tfmat.records.record import (
+    CurveTarget,
+    MeasuredRecord,
+    MeasuredTest,
+    holds_strain,
+    holds_stress,
+)
 from tfmat.records.simulation import (
     FLAG,
     MONOTONIC,
@@ -50,7 +57,15 @@ from tfmat.records.simulation import (
     RecordForm,
     fill_tests,
 )
-from tfmat.records.tables import Frame, axis_unit, find_files, is_frame, read_bytes, split_header
+from tfmat.records.tables import (
+    Frame,
+    axis_unit,
+    find_files,
+    is_frame,
+    read_bytes,
+    shorten,
+    split_header,
+)
 
 # --------------------------------------------------------------------------------------------------
 # The files of each test of each material, and the tests that are read from them.
@@ -71,7 +86,10 @@ _LONGEST_NAME = 60
 
 @dataclasses.dataclass(frozen=True)
 class TestFile:
-    """A file, which test it is, and what is told of that: `rate` in 1/s, `temperature` in °C."""
+    """A file, which test it is, and what is told of that: `rate` in 1/s, `temperature` in °C.
+
+    The test is '' where each curve of the file says its own.
+    """
 
     __test__ = False  # no case of pytest's
 
@@ -169,19 +187,10 @@ def named_tests(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _of_plain_files(paths: Sequence[str | Frame], law: Law) -> list[RecordFiles]:
-    """Files of which nothing is said: a material each, or all tests of one where the law wants several of a kind."""
-    kinds = list(dict.fromkeys(law.tests))
+    """Files of which nothing is said: a material each, or all tests of one where the law wants several."""
     if not paths:
         return []
-    if len(kinds) > 1:
-        example = " ".join(f"{kind}=FILE" for kind in kinds)
-        if isinstance(paths[0], Frame):
-            example = f"tfmat.identify({{'{kinds[0]}': DataFrame, ...}})"
-        raise InputError(
-            f"law {law.name} takes several tests of one material; say which each file is, {example} (one will do), or "
-            f"give a table {TABLE} with the columns file and test"
-        )
-    files = [TestFile(kinds[0], path) for path in paths]
+    files = [TestFile(law.tests[0] if len({*law.tests}) == 1 else "", path) for path in paths]
     if len(law.tests) > 1:
         return [RecordFiles(_name_of(files), tuple(files))]
     return [_alone(file) for file in files]
@@ -355,16 +364,20 @@ def load_test(
       read: in the place of `read_curves`, by who keeps what it returned.
     """
     is_curve = file.test == MONOTONIC
-    programme = Monotonic() if is_curve else programme_class(file.test)()
+    named = [file.test] if file.test else target.law.tests if target.law else ()
+    programmes = [Monotonic() if is_curve else programme_class(name)() for name in named]
     tests = []
     raws = read(
         file.path,
         options,
         wanted_measures(target),
         of_test=not is_curve,
-        needs_time="time" in programme.channels,
+        needs_time=any("time" in programme.channels for programme in programmes),
         # Other tests turn, or are held, and come back to zero.
-        one_loading=isinstance(programme, Monotonic | Uniaxial | RateAndTemperature),
+        one_loading=all(
+            isinstance(programme, Monotonic | Uniaxial | RateAndTemperature)
+            for programme in programmes
+        ),
     )
     for raw in raws:
         try:
@@ -372,11 +385,51 @@ def load_test(
                 tests.append(clean(raw, target, cleaning))
                 continue
             assert target.law is not None
-            tests.append(measured_test(raw, programme, target.law, file.settings, cleaning))
+            if not file.test:
+                name, said = _test_told_by(raw, target.law, isinstance(file.path, Frame))
+                raw = dataclasses.replace(raw, steps=(*raw.steps, f"test {name}, as {said}"))
+                programmes = [programme_class(name)()]
+            tests.append(measured_test(raw, programmes[0], target.law, file.settings, cleaning))
         except InputError as error:
             of = f"curve '{raw.name}': " if len(raws) > 1 else ""
             raise InputError(f"{file.path}: {of}{error}") from error
     return tests
+
+
+# _MODE_CODES: how rubber is stretched -> words and letters for it that tell it where they are all that a name says.
+_MODE_CODES = {
+    "uniaxial": "UT ZUG TENSION tension tensile zug zugversuch traction",
+    "equibiaxial": "EB ET BT EBT biax",
+    "planar": "PS PT",
+}
+
+
+def _test_told_by(raw: RawCurve, law: Law, is_of_frame: bool) -> tuple[str, str]:
+    """Which of a law's tests a curve is, and what says so: its held value, its head, or a name; InputError if none."""
+    if raw.time is not None:
+        known = np.isfinite(raw.strain + raw.stress_mpa)
+        rows = raw.time[known], raw.strain[known], raw.stress_mpa[known]
+        for test, is_held in (("relaxation", holds_strain), ("creep", holds_stress)):
+            if test in law.tests and is_held(*rows):
+                return test, f"its {programme_class(test).drives} is held"
+    name, said = raw.mode_in_head
+    # Two small letters within a name may be any.
+    words = {word if word.isupper() else word.lower() for word in re.split(r"[\W_\d]+", raw.name)}
+    codes = [mode for mode, names in _MODE_CODES.items() if words & {*names.split()}]
+    if not name and len(codes) == 1:
+        name, said = codes[0], raw.name
+    if name in ("", Uniaxial.name) and raw.compression_in_head:
+        name, said = Compression.name, raw.compression_in_head
+    if name and (name in law.tests or (name == Compression.name and Uniaxial.name in law.tests)):
+        return name, f"'{shorten(said)}' says"
+    kinds = list(dict.fromkeys(law.tests))
+    example = " ".join(f"{kind}=FILE" for kind in kinds)
+    if is_of_frame:
+        example = f"tfmat.identify({{'{kinds[0]}': DataFrame, ...}})"
+    raise InputError(
+        f"law {law.name} takes several tests of one material, and nothing says which this is; say {example} (one will "
+        f"do), or give a table {TABLE} with the columns file and test"
+    )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -859,10 +859,12 @@ def find_specimen_column(table: Table, wanted: str | None) -> int | None:
     divisions: dict[tuple[int, ...], int] = {}
     for i, name in enumerate(table.header):
         words = _words(name)
-        if not words & _SPECIMEN_WORDS or words - _SPECIMEN_WORDS - _NAME_WORDS:
-            continue
         order: dict[object, int] = {}
         cells = [cells[i] if i < len(cells) else "" for _, cells in table.rows]
+        are_modes = _mode_in([str(cells[0])])[0] and all(_mode_in([str(c)])[0] for c in {*cells})
+        is_named = words & _SPECIMEN_WORDS and not words - _SPECIMEN_WORDS - _NAME_WORDS
+        if not is_named and not are_modes:
+            continue
         division = tuple(order.setdefault(cell, len(order)) for cell in cells)
         if len(order) == 1 or len(order) < len(cells):
             divisions.setdefault(division, i)
@@ -2179,8 +2181,11 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
                 "",
             ),
             bending_in_head=next(filter(_BENDING_TEST.search, [*said_before, stem]), ""),
-            mode_in_head=_mode_in(
-                [*said_before, stem, table.sheet or "", *(axes[axis].name for axis in axes)]
+            mode_in_head=max(
+                # What names one specimen or sheet counts before what names the file.
+                _mode_in([label, table.sheet or ""]),
+                _mode_in([*said_before, stem, *(axes[axis].name for axis in axes)]),
+                key=lambda found: bool(found[0]),
             ),
             missing_cycles=_missing_cycles(part, mark),
             warms=tuple(warms),
@@ -2371,7 +2376,7 @@ _BENDING_TEST = re.compile(
 _MODES = {
     "uniaxial": re.compile(r"uni-?axial|simple tension", re.IGNORECASE),
     "equibiaxial": re.compile(r"biaxial|bulge test|inflation", re.IGNORECASE),
-    "planar": re.compile(r"planar|pure[ _-]shear", re.IGNORECASE),
+    "planar": re.compile(r"planar|pure[ _-]?shear", re.IGNORECASE),
 }
 
 

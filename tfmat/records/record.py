@@ -156,6 +156,44 @@ def places_in_time(driven: Array, time: Array) -> Array:
     return np.where(np.arange(len(time)) <= end, _RAMP_SHARE * (time - time[0]) / ramp, held)
 
 
+# _HELD: share of the largest strain from which a strain is held.
+_HELD = 0.98
+# _MOST: share of the time that a relaxation test holds its strain, at the least.
+_MOST = 0.5
+# _FALLEN: share of the largest stress that is left at its end, at the most.
+_FALLEN = 0.97
+# _SLOWER: factor between the rates of strain at the loading and of creep.
+_SLOWER = 10.0
+# _ABOVE: factor by which noise may raise the stress behind the ramp.
+_ABOVE = 1.02
+
+
+def holds_strain(time: Array, strain: Array, stress: Array) -> bool:
+    """Whether a strain [points] is held for most of the time while the stress falls."""
+    held = np.flatnonzero(strain >= _HELD * strain.max())
+    if len(held) < 2 or not time[-1] > time[0]:
+        return False
+    first = held[0]
+    share = (time[-1] - time[first]) / (time[-1] - time[0])
+    stays = bool((strain[first:] >= _HELD * strain.max()).all())
+    falls = (
+        stress[-1] < _FALLEN * stress.max()
+        and stress[first:].max() <= _ABOVE * stress[: first + 1].max()
+    )
+    return bool(stays and share > _MOST and falls)
+
+
+def holds_stress(time: Array, strain: Array, stress: Array) -> bool:
+    """Whether a stress [points] is held for most of the time while the strain grows far slower than at the loading."""
+    held = stress >= _HELD * stress.max()
+    first = int(held.argmax())
+    loading, hold = float(time[first] - time[0]), float(time[-1] - time[first])
+    grown = float(strain[-1] - strain[first])
+    # A metal that hardly hardens is stretched as fast behind its yield point.
+    slower = abs(float(strain[first])) * hold > _SLOWER * grown * loading
+    return bool(held[first:].all() and grown > 0.0 and hold > _MOST * (hold + loading) and slower)
+
+
 @dataclasses.dataclass(frozen=True)
 class Cells:
     """The measured points that stand for each new place: means where they are dense, lines between elsewhere.

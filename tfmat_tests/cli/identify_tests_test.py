@@ -33,6 +33,10 @@ def test_tests_of_one_material_with_json_csv_and_picture(files, done):
     (row,) = csv.DictReader(pathlib.Path("o.csv").read_text().splitlines())
     assert float(row["mu [MPa]"]) == pytest.approx(0.5, rel=1e-6)
     assert [path.name for path in pathlib.Path("plots").iterdir()] == ["UT+ET+PS.png"]
+    # The files' names say the same.
+    done("identify", "UT.txt", "ET.txt", "PS.txt", "--law=neo_hooke", "--json=names.json")
+    (by_names,) = json.loads(pathlib.Path("names.json").read_text())
+    assert by_names["parameters"] == entry["parameters"]
 
 
 def test_the_next_test_is_a_table_a_sentence_and_a_picture(files, done):
@@ -85,7 +89,7 @@ def test_a_card_of_a_record(files):
     ("arguments", "says"),
     [
         (["uniaxal=UT.txt", "--law=ogden"], "did you mean 'uniaxial'"),
-        (["UT.txt", "--law=ogden"], "uniaxial=FILE equibiaxial=FILE planar=FILE"),
+        (["rubber.txt", "--law=ogden"], "uniaxial=FILE equibiaxial=FILE planar=FILE"),
         (["uniaxial=UT.txt", "ET.txt", "--law=ogden"], "ET.txt has no test"),
         (["relaxation=UT.txt", "--law=voce_chaboche"], "(it knows no time); it takes cyclic"),
         (["uniaxial=UT.txt", "--law=voce"], "is identified from one curve of rising strain"),
@@ -103,6 +107,7 @@ def test_a_card_of_a_record(files):
     ],
 )
 def test_a_wrong_call_gets_one_line_and_status_2(files, refused, arguments, says):
+    pathlib.Path("rubber.txt").write_text(pathlib.Path("UT.txt").read_text())
     assert says in refused("identify", *arguments)
 
 

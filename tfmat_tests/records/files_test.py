@@ -17,7 +17,7 @@ from tfmat.records.files import (
 )
 from tfmat.records.record import CurveTarget
 from tfmat.records.simulation import CurveSettings
-from tfmat_tests.records.files import load_measured_curve, write
+from tfmat_tests.records.files import load_measured_curve, write, write_workbook
 from tfmat_tests.records.made_tests import (
     LAW,
     OGDEN,
@@ -25,9 +25,12 @@ from tfmat_tests.records.made_tests import (
     STEEL_VALUES,
     STRETCH,
     TRUTH,
+    Viscous,
     cycles,
     only,
     read,
+    refused,
+    relaxation,
     rubber,
     saved,
     tension,
@@ -92,13 +95,84 @@ def test_rubber_files_without_a_header_stress_first(tmp_path):
         ("uniaxal={}", "did you mean 'uniaxial'"),
         ("cyclic_shear={}", "does not answer a test cyclic_shear"),
         ("creep={}", "does not answer a test creep"),
-        ("{}", "takes several tests of one material"),
     ],
 )
 def test_a_wrong_mode_is_named(tmp_path, argument, says):
     path = rubber(tmp_path, -2)
     with pytest.raises(InputError, match=says):
         find_records([argument.format(path)], OGDEN)
+
+
+MODES = {"uniaxial": -2, "equibiaxial": -5, "planar": -3}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("rubber_uniaxial", "Rubber Biaxial 2", "wide_pureshear"),
+        ("UT", "ET", "PS"),
+        ("Zug", "biax_3", "PT-1"),
+    ],
+)
+@pytest.mark.parametrize("place", ["name", "sheet", "head", "column", "above"])
+def test_rubber_that_says_its_test_needs_no_word_of_the_user(tmp_path, said, place):
+    columns = [(STRETCH - 1.0, 0.5 * (STRETCH - STRETCH**power)) for power in MODES.values()]
+    header = "Nominal strain (-),Nominal stress (MPa)"
+    given = tmp_path
+    if place in ("name", "head"):
+        for name, (strain, stress) in zip(said, columns, strict=True):
+            head = f"Test: {name}\n" if place == "head" else ""
+            file = "abc"[said.index(name)] if place == "head" else name
+            saved(tmp_path, head + header, strain, stress, name=f"{file}.csv")
+    elif place == "sheet":
+        sheets = {
+            name: [header.split(","), *zip(*pair, strict=True)]
+            for name, pair in zip(said, columns, strict=True)
+        }
+        given = write_workbook(tmp_path / "uniaxial and biaxial.xlsx", sheets)
+    elif place == "column":
+        rows = [
+            f"{name},{e},{s}"
+            for name, pair in zip(said, columns, strict=True)
+            for e, s in zip(*pair, strict=True)
+        ]
+        given = write(tmp_path, "\n".join([f"Mode,{header}", *rows]))
+    else:
+        rows = [",".join(map(str, row)) for row in zip(*sum(columns, ()), strict=True)]
+        above = ",".join(f"{name}," for name in said)
+        given = write(tmp_path, "\n".join([above, ",".join([header] * 3), *rows]))
+    told_by_words = place not in ("head", "column") or "uniaxial" in said[0]
+    if not told_by_words:
+        # Letters in a remark, or in any column, are no name.
+        assert "nothing says which this is" in str(read(OGDEN, str(given))[1][0])
+        return
+    record = only(OGDEN, str(given))
+    found = {test.programme.mode: test for test in record.tests}
+    assert set(found) == set(MODES) and len(record.tests) == 3
+    for mode, (strain, stress) in zip(MODES, columns, strict=True):
+        np.testing.assert_allclose(found[mode].strain, strain, atol=1e-8)
+        np.testing.assert_allclose(found[mode].stress_mpa, stress, rtol=1e-6, atol=1e-9)
+
+
+def test_files_that_name_no_test_or_two_are_refused(tmp_path):
+    for name in ("test", "UT_and_PS"):
+        path = rubber(tmp_path, -2, "stretch,stress", name=f"{name}.csv")
+        assert "say uniaxial=FILE" in refused(OGDEN, path)
+
+
+class Crept(Viscous):
+    """Told what is held by a relaxation or by a creep test."""
+
+    tests = ("relaxation", "creep")
+
+
+def test_what_a_test_holds_says_whether_it_creeps_or_relaxes(tmp_path):
+    time = np.append(0.0, np.geomspace(1.0, 1e4, 50))
+    columns = (time, 0.001 + 1e-6 * time**0.5, np.full(51, 200.0))
+    crept = saved(tmp_path, "time (s),true strain,true stress (MPa)", *columns, name="a.csv")
+    relaxed = relaxation(tmp_path, unit="s")
+    record = only(Crept(), crept, relaxed)
+    assert [test.programme.name for test in record.tests] == ["creep", "relaxation"]
 
 
 def test_a_table_names_test_rate_temperature_and_material(tmp_path):
