@@ -1165,7 +1165,7 @@ Results = dict[str, Any]
 class ParallelSteps:
     """`train`, `evaluate` and `predict` for a Keras model whose state lives on the devices of a backend.
 
-    Whole runs (epochs, checkpoints, going on after a stop) are what `tfmat.Trainer` is for; it takes the same backend.
+    For whole runs (epochs, checkpoints, going on after a stop) use `tfmat.Trainer`, which takes the same backend.
 
     Examples:
       >>> backend = tfmat.mesh_backend("batch:2,model:2")  # first of all  # doctest: +SKIP
@@ -1310,13 +1310,13 @@ class Trainer:
       >>> trainer = tfmat.Trainer(model, loss="mse", optimizer="adam", workdir="runs/mine")  # doctest: +SKIP
       >>> trainer.fit(x, y, global_batch_size=256, train_for="5epochs", validation=(x_val, y_val))  # doctest: +SKIP
 
-    With a `workdir`, the same program started again goes on where it was stopped (by Ctrl-C, SIGTERM, SIGKILL or a
-    power failure) and ends with bit-identical weights; not on a GPU, whose sums have no fixed order.
+    With a `workdir` the same program, started again, goes on after a stop: Ctrl-C, SIGTERM, SIGKILL or a power failure.
+    It ends with bit-identical weights, except on a GPU, whose sums have no fixed order.
 
     Args:
       model: built Keras model; its weights are the start and, after `fit`, the result.
-      loss: name, Keras loss, or function (labels, outputs) -> one value an example; for several outputs also a list of
-        these in their order or a dictionary by their names, which are added up. None: what the model was compiled with,
+      loss: name, Keras loss, or function (labels, outputs) -> one value an example. For several outputs also a list in
+        their order, or a dictionary by their names; these losses are added up. None: what the model was compiled with,
         or mean_squared_error.
       optimizer: name, Keras optimizer that is not built yet, or a function (total_steps, steps_per_epoch) -> optimizer
         for schedules that depend on the length of the run. None: what the model was compiled with, or adam.
