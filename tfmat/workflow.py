@@ -17,7 +17,6 @@ from tfmat.config import Config, DataSection, Settings, default_config, goes_in_
 from tfmat.console import log, open_console, printable, progress_bar
 from tfmat.data.dataset import (
     PackedDataset,
-    available_threads,
     check_is_no_dataset,
     check_memory,
     dataset_folder,
@@ -27,6 +26,7 @@ from tfmat.data.dataset import (
 )
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
+from tfmat.launch.processes import available_threads
 from tfmat.records.files import example_curve, write_example_curve, write_example_tests
 from tfmat.records.simulation import CurveSettings, RecordForm
 from tfmat.training.run_folder import RunFolder
@@ -243,7 +243,7 @@ def _seeing(
     """
     import tensorflow as tf
 
-    from tfmat.identification.side_by_side import in_processes, one_thread_a_product
+    from tfmat.launch.processes import in_processes, one_thread_a_product
     from tfmat.networks.law_fit import LawFit
 
     fit = front.layers[-1]

@@ -681,7 +681,7 @@ def _make_runs(
     flag_values: FlagValues, description: "Description", share: "Share | None" = None
 ) -> "Campaign":
     """Makes what is missing of the runs, or of a share of them, and tells of them."""
-    from tfmat.data.dataset import available_threads
+    from tfmat.launch.processes import available_threads
     from tfmat.specimens.campaign import make_runs
 
     num_runs = flag_values.num_runs or _NUM_RUNS

@@ -542,8 +542,8 @@ def verify_all(
     import numpy as np
 
     from tfmat.console import run_progress
-    from tfmat.data.dataset import available_threads
     from tfmat.identification.results import Verified
+    from tfmat.launch.processes import available_threads
     from tfmat.report.figures import save_figure, verification_figure
     from tfmat.specimens.campaign import verify
 

@@ -644,11 +644,6 @@ def size_text(num_bytes: int) -> str:
     return f"{num_bytes / 10**12:,.1f} TB"
 
 
-def available_threads() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def _limits() -> Iterator[int]:
     """Limits, in bytes, of the control groups that this process is in; a group's parents bound it too."""
     own = ""
@@ -696,7 +691,7 @@ def write_dataset(
     Raises:
       InputError: the folder holds another data set, there is not enough space, or a write is refused.
     """
-    num_threads = num_threads or available_threads()
+    num_threads = num_threads or len(os.sched_getaffinity(0))
     if not (folder / MANIFEST).exists():
         # A billion curves are refused without looking at each of their shards.
         _check_space(folder, sum(manifest.row_bytes(name) for name in ARRAYS) * manifest.num_rows)
@@ -964,7 +959,7 @@ class PackedDataset:
         folder = pathlib.Path(folder)
         manifest = read_manifest(folder)
         copy = _local_copy(folder, manifest)
-        damage = find_damage(copy, manifest, available_threads(), read=verify)
+        damage = find_damage(copy, manifest, len(os.sched_getaffinity(0)), read=verify)
         if damage:
             what = damage[min(damage)]
             others = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""

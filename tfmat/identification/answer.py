@@ -52,7 +52,7 @@ from tfmat.identification.results import (
     Warned,
 )
 from tfmat.identification.sampling import sample
-from tfmat.identification.side_by_side import all_in_processes
+from tfmat.launch.processes import all_in_processes
 from tfmat.materials.cards import card_text, check_card
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.records.record import (

@@ -37,8 +37,7 @@ from tfmat.identification.networks import (
 )
 from tfmat.identification.next_test import check_next_test
 from tfmat.identification.results import Ranked
-from tfmat.identification.side_by_side import all_in_processes
-from tfmat.launch.processes import prepare_tensorflow
+from tfmat.launch.processes import all_in_processes, prepare_tensorflow
 from tfmat.materials.law import Array, Law
 from tfmat.materials.registry import LAWS
 from tfmat.records.cleaning import (

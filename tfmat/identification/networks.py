@@ -24,7 +24,7 @@ from tfmat.identification.posterior import (
     with_wider_half,
 )
 from tfmat.identification.results import COVERAGE
-from tfmat.identification.side_by_side import all_in_processes, in_threads
+from tfmat.launch.processes import all_in_processes, in_threads
 from tfmat.materials.law import PRIOR_VARIANCE, Array, Law, Parameter
 from tfmat.materials.registry import DEFAULT_LAW, file_digest, is_file, law_class
 from tfmat.records.record import CurveTarget

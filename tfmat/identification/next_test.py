@@ -21,7 +21,7 @@ from tfmat.identification.likelihood import NoiseModel, SimulatedErrors, unknown
 from tfmat.identification.posterior import Certificate, Posterior
 from tfmat.identification.results import COVERAGE, Narrowing, NextTest, Quantity, TestGain
 from tfmat.identification.sampling import adaptive_of_many
-from tfmat.identification.side_by_side import one_thread_a_product
+from tfmat.launch.processes import one_thread_a_product
 from tfmat.materials.law import PRIOR_VARIANCE, Array, History, Law, Parameter, TestSet
 from tfmat.materials.numerics import Residuals
 from tfmat.materials.registry import LAWS

@@ -31,7 +31,7 @@ from tfmat.identification.posterior import (
     Posterior,
     import_statistics,
 )
-from tfmat.identification.side_by_side import in_processes, one_thread_a_product
+from tfmat.launch.processes import in_processes, one_thread_a_product
 from tfmat.materials.law import PRIOR_VARIANCE, Array, orders_of
 from tfmat.materials.numerics import Expansion, climb, even_labels
 

@@ -10,7 +10,7 @@ from tfmat.identification.least_squares import correlations, fit
 from tfmat.identification.likelihood import MeasuredErrors, MeasuredTests, UnknownErrors
 from tfmat.identification.posterior import Posterior
 from tfmat.identification.sampling import sample
-from tfmat.identification.side_by_side import in_processes, one_thread_a_product
+from tfmat.launch.processes import in_processes, one_thread_a_product
 from tfmat.materials import find_law
 from tfmat.records.laboratory import specimen_strain
 from tfmat.records.record import MeasuredRecord, MeasuredTest

@@ -8,7 +8,7 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from tfmat.identification import posterior, sampling, side_by_side
+from tfmat.identification import posterior, sampling
 from tfmat.identification.evaluate import posterior_moments
 from tfmat.identification.least_squares import fit, fit_with_noise
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors, Target
@@ -26,7 +26,8 @@ from tfmat.identification.sampling import (
     importance,
     sample,
 )
-from tfmat.identification.side_by_side import in_processes, one_thread_a_product
+from tfmat.launch import processes
+from tfmat.launch.processes import in_processes, one_thread_a_product
 from tfmat.materials import find_law
 from tfmat.records.simulation import CurveSettings, Simulator, observed
 
@@ -398,7 +399,7 @@ def test_the_cascade_ends_with_chains_where_no_weights_do(monkeypatch):
     monkeypatch.setattr(sampling, "_MOST_ROUNDS", 6)
     monkeypatch.setattr(posterior, "LARGEST_K", -99.0)
     found = sampled_anew(many, guesses(fitted, 1200), 600)
-    monkeypatch.setattr(side_by_side, "available_threads", lambda: 1)
+    monkeypatch.setattr(processes, "available_threads", lambda: 1)
     (alone,) = sampled_anew(many[:1], guesses(fitted, 1200), 600)
     np.testing.assert_array_equal(alone.labels, found[0].labels)
     assert alone.certificate == found[0].certificate

@@ -13,8 +13,8 @@ from tfmat.backends.base import Collectives
 from tfmat.config import Settings, apply_override, default_config
 from tfmat.data.dataset import Kept, PackedDataset
 from tfmat.errors import InputError
-from tfmat.identification import side_by_side
 from tfmat.identification.networks import Identifier
+from tfmat.launch import processes
 from tfmat.networks.factory import build_for, parted
 from tfmat.networks.law_fit import LawFit
 from tfmat.workflow import curve_settings, main_job, make_dataset, train
@@ -114,7 +114,7 @@ def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(tmp_path, mon
     config = _config(model__representation="fit", data__num_test="8", train_for="4steps")
     monkeypatch.setattr(workflow, "_LEAST_IN_BLOCK", 50)
     blocks: list[slice] = []
-    in_processes, write = side_by_side.in_processes, Kept.write
+    in_processes, write = processes.in_processes, Kept.write
 
     def counted(work, items):
         items = list(items)
@@ -127,8 +127,8 @@ def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(tmp_path, mon
         if np.shape(found) and len(list((tmp_path / "data").glob("*/fits-*"))) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(side_by_side, "in_processes", counted)
-    monkeypatch.setattr(side_by_side, "available_threads", lambda: 2)
+    monkeypatch.setattr(processes, "in_processes", counted)
+    monkeypatch.setattr(processes, "available_threads", lambda: 2)
     monkeypatch.setattr(Kept, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))

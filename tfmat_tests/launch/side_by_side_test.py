@@ -11,14 +11,14 @@ import pytest
 import threadpoolctl
 
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.identification import side_by_side
-from tfmat.identification.side_by_side import in_processes, in_threads, one_thread_a_product
+from tfmat.launch import processes
+from tfmat.launch.processes import in_processes, in_threads, one_thread_a_product
 
 
 @pytest.fixture
 def three(monkeypatch):
     """As if there were three processors."""
-    monkeypatch.setattr(side_by_side, "available_threads", lambda: 3)
+    monkeypatch.setattr(processes, "available_threads", lambda: 3)
 
 
 def _blas_threads():
@@ -65,7 +65,7 @@ def test_forks_answer_in_the_order_of_the_items_and_know_what_this_process_does(
 def test_one_item_or_one_processor_needs_no_fork(three, monkeypatch):
     assert list(in_processes(lambda _: os.getpid(), [0])) == [os.getpid()]
     assert not list(in_processes(str, []))
-    monkeypatch.setattr(side_by_side, "available_threads", lambda: 1)
+    monkeypatch.setattr(processes, "available_threads", lambda: 1)
     assert list(in_processes(lambda _: os.getpid(), [0, 1])) == [os.getpid()] * 2
 
 
@@ -116,9 +116,9 @@ def test_ctrl_c_ends_the_forks_and_then_the_work(three):
 
 KILLED = """
 import os, signal
-from tfmat.identification import side_by_side
-side_by_side.available_threads = lambda: 3
-answers = side_by_side.in_processes(lambda _: os.getpid(), range(9))
+from tfmat.launch import processes
+processes.available_threads = lambda: 3
+answers = processes.in_processes(lambda _: os.getpid(), range(9))
 next(answers)
 os.kill(os.getpid(), signal.SIGKILL)
 """
