@@ -2335,7 +2335,8 @@ def _tell_settings(
                     )
                 )
         setattr(test, name, value)
-        if name == "temperature" and _is_room_in_kelvin(value, law):
+        in_kelvin = name not in settings and (test.conditions.get(name) or "").endswith(" K")
+        if name == "temperature" and not in_kelvin and _is_room_in_kelvin(value, law):
             test.warnings.append(
                 Caveat(
                     "temperature in kelvin?",

@@ -129,6 +129,13 @@ def _from_notes(notes: Mapping[str, str]) -> dict[str, str]:
 
 def value_with_unit(key: str, text: str, unit: str) -> str:
     """`text` with its unit as this project writes it, where it is a number; else as it stands."""
+    if key == "rate":
+        # `1.5 x 10^3`
+        text = re.sub(
+            rf"(?:({_NUMBER})\s*[x×·*]\s*)?(?<![\d.])10\s*\^\s*\(?([-+]?\d+)\)?",
+            lambda power: f"{power[1] or 1}e{power[2]}",
+            text.replace("−", "-"),
+        )
     match = re.fullmatch(rf"({_NUMBER})\s*(.*)", text)
     # `1,000` may be a thousand.
     if key not in ("temperature", "rate") or match is None or re.match(r"[1-9]\d*,\d{3}\b", text):
@@ -145,8 +152,9 @@ def value_with_unit(key: str, text: str, unit: str) -> str:
 def _from_name(stem: str) -> dict[str, str]:
     """Forms that can be read in one way only; what stands in a name twice is not taken."""
     seen: dict[str, set[str]] = {"temperature": set(), "direction": set(), "rate": set()}
+    name = re.sub(r"(?<=\d)[_ ]?(?:s\^?-1|per[_ ]?s(?:ec)?)(?![^\W_])", "ps", stem)
     words = [
-        word for word in re.split(r"[-_ ,;]+", re.sub(r"(?<=\d[eE])-(?=\d)", "−", stem)) if word
+        word for word in re.split(r"[-_ ,;]+", re.sub(r"(?<=\d[eE])-(?=\d)", "−", name)) if word
     ]
     for before, word in zip(["", *words], words, strict=False):
         word = word.replace("−", "-")
@@ -2117,6 +2125,8 @@ def _curves_of(table: Table, stem: str, several: bool, how: _How) -> list[RawCur
     # A number counts the columns of the whole table.
     whole = any(number is not None and number.isdecimal() for number in numbers)
     parts = [table] if whole else side_by_side(table)
+    if how.needs_time and len(parts) == 1 and not whole:
+        parts = _by_held_values(table)
     name = "_".join([stem, *([str(table.sheet)] if several else [])])
     return [curve for part in parts for curve in _curves_of_part(part, name, stem, how)]
 
@@ -2128,7 +2138,7 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
     if how.of_test:
         time = find_time_column(table, options.time_column, how.needs_time)
     if how.needs_time:
-        table = _with_held_values(table)
+        table = _with_held_values(table, stem)
     axes = find_axes(table, options, how.measures)
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
     _refuse_two_times(table, axes, mark)
@@ -2274,12 +2284,53 @@ def _name_and_unit(table: Table, i: int) -> tuple[str, str]:
     return (rate[1], rate[2]) if rate else (words, unit or (table.units[i] or "").strip("[]() "))
 
 
-def _with_held_values(table: Table) -> Table:
-    """The table with a column for the strain or the stress that the head alone tells: `Stress: 60 MPa`."""
+# _HELD_VALUE: a stress or a strain in a name, `creep_600C_150MPa` or `Strain (%) at 150 MPa`.
+_HELD_VALUE = r"(\d+(?:[.,]\d+)?)[ _]?(MPa|GPa|kPa|ksi|psi|N/mm2|N/mm²|%|pct)(?![^\W_])"
+
+
+def _by_held_values(table: Table) -> list[Table]:
+    """A table for each column named with what is held, `Strain (%) 150 MPa`, or the table alone."""
+    found = {
+        i: match
+        for i, name in enumerate(table.header)
+        if (match := re.fullmatch(rf"(.*?\S)[\s_@,]+(?:at |@ ?)?{_HELD_VALUE}", name))
+        and any(_is_named(match[1], axis) for axis in ("strain", "stress"))
+    }
+    if len(found) < 2:
+        return [table]
+    shared = [i for i in range(len(table.header)) if i not in found]
+    parts = []
+    for i, (name, value, unit) in ((i, match.groups()) for i, match in found.items()):
+        columns = [*shared, i]
+        held = "strain" if _is_named(name, "stress") else "stress"
+        rows = [
+            (line, [cells[k] if k < len(cells) else "" for k in columns])
+            for line, cells in table.rows
+        ]
+        parts.append(
+            dataclasses.replace(
+                table,
+                header=[*(table.header[k] for k in shared), name],
+                units=[table.units[k] for k in columns],
+                rows=[(line, cells) for line, cells in rows if not is_blank(cells[-1])],
+                notes=table.notes | {held: f"{value} {unit}"},
+                label=f"{value} {unit}",
+            )
+        )
+    return parts
+
+
+def _with_held_values(table: Table, stem: str) -> Table:
+    """The table with a column for the strain or stress that the head, `Stress: 60 MPa`, or the file's name tells."""
+    in_name = set(re.findall(rf"(?:^|(?<=[-_ ])){_HELD_VALUE}", stem))
     for axis in ("strain", "stress"):
         if any(_is_named(name, of) for name in table.header for of in (axis, BEFORE_SIZE[axis])):
             continue
         said = {name: text for name, text in table.notes.items() if _is_named(name, axis)}
+        units = [(v, "%" if u == "pct" else u) for v, u in in_name]
+        units = [each for each in units if (each[1] == "%") == (axis == "strain")]
+        if not said and len(units) == 1:
+            said = {axis: " ".join(units[0])}
         values = [re.fullmatch(r"([\d.,]+)\s*(\S.*)", text) for text in said.values()]
         if len(values) != 1 or values[0] is None or not find_unit(values[0][2]):
             continue
@@ -2292,7 +2343,7 @@ def _with_held_values(table: Table) -> Table:
                 (line, [*cells, *[""] * (len(table.header) - len(cells)), value])
                 for line, cells in table.rows
             ],
-            steps=[*table.steps, f"{axis} held at {value} {unit}, from the file's head"],
+            steps=[*table.steps, f"{axis} held at {value} {unit}, from the file's head or name"],
         )
     return table
 

@@ -264,6 +264,12 @@ def test_a_room_s_temperature_in_kelvin_is_asked_about(tmp_path, name, text, cel
     assert any("kelvin" in str(caveat) for caveat in test.warnings) == asked
 
 
+def test_a_file_that_says_kelvin_is_believed(tmp_path):
+    (test,) = only(STEEL, tension(tmp_path, 1e-3, 299.85, "steel_573K.csv")).tests
+    assert test.temperature == pytest.approx(299.85)
+    assert not any("kelvin" in str(caveat) for caveat in test.warnings)
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [

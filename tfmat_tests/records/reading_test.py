@@ -1419,6 +1419,10 @@ def test_a_short_name_of_an_extensometer_counts_before_the_crosshead(tmp_path, n
         ("cleaned_SML4188-Ring1-17_Pull_0.0001", {"rate": "0.0001"}),
         ("steel_1e-3_293K_45deg", {"temperature": "293 K", "rate": "0.001", "direction": "45°"}),
         ("steel_-40C_500/s", {"temperature": "-40 °C", "rate": "500 1/s"}),
+        ("steel_0.001s-1_20C", {"temperature": "20 °C", "rate": "0.001 1/s"}),
+        ("DP600_1e-3_per_s", {"rate": "0.001 1/s"}),
+        ("SHPB-2500 s^-1-2", {"rate": "2500 1/s"}),
+        ("hold_300s-10", {}),
         # A grade, a hold time, a specimen called L, two temperatures, a thickness, a number: none is sure.
         ("7075-T6", {}),
         ("cleaned_SRI_500s_04_Ring3_06", {}),
@@ -1467,6 +1471,8 @@ def test_conditions_of_the_lines_before_the_table():
         ("0.6 1/min", "0.01 1/s"),
         ("6 %/min", "0.001 1/s"),
         ("0,25 1/s", "0.25 1/s"),
+        ("10^-3 s-1", "0.001 1/s"),
+        ("1.5 x 10^(3) /s", "1500 1/s"),
         ("1,000 1/s", "1,000 1/s"),  # a thousand, or one
         ("5 mm/min", "5 mm/min"),
     ],
@@ -1858,9 +1864,42 @@ def test_a_stress_or_strain_that_the_head_alone_tells_is_held(tmp_path, head, he
     path = write(tmp_path, "\n".join([head, header, *rows]))
     (curve,) = read_curves(path, of_test=True, needs_time=True)
     np.testing.assert_allclose(getattr(curve, held), value)
+    # The file's name says it as well, in one number.
+    rows = [header, *rows]
+    named = write(tmp_path, "\n".join(rows), f"600C_{head.partition(' ')[2]}.csv")
+    (curve,) = read_curves(named, of_test=True, needs_time=True)
+    np.testing.assert_allclose(getattr(curve, held), value)
+    named = write(tmp_path, "\n".join(rows), "60MPa_70MPa_1%_2%.csv")
+    with pytest.raises(InputError, match="no column is named as a"):
+        read_curves(named, of_test=True, needs_time=True)
     # A loading without it is refused: the head's value may be any.
     with pytest.raises(InputError, match=f"(creep|relaxation)=FILE .* {head}".replace("60", "200")):
         read_curves(path)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "held", "values"),
+    [
+        ("Strain (%)", "stress_mpa", {"150 MPa": 150.0, "200 MPa": 200.0, "at 0.25 GPa": 250.0}),
+        ("Stress (MPa)", "strain", {"0.5 %": 0.005, "@1 %": 0.01}),
+    ],
+)
+def test_columns_named_by_what_is_held_are_tests(tmp_path, quantity, held, values):
+    header = ["Time (h)", *(f"{quantity} {value}" for value in values)]
+    columns = [np.arange(len(STRESS)), *((1 + n) * STRESS / 1e3 for n in range(len(values)))]
+    rows = [",".join(f"{cell:.8g}" for cell in row) for row in zip(*columns, strict=True)]
+    # The last test ends earlier.
+    rows[-2:] = [row.rpartition(",")[0] + "," for row in rows[-2:]]
+    path = write(tmp_path, "\n".join([",".join(header), *rows]))
+    curves = read_curves(path, of_test=True, needs_time=True)
+    other = "strain" if held == "stress_mpa" else "stress_mpa"
+    assert [len(curve.strain) for curve in curves[:-1]] == [len(STRESS)] * (len(values) - 1)
+    assert len(curves[-1].strain) == len(STRESS) - 2
+    for curve, column, value in zip(curves, columns[1:], values.values(), strict=True):
+        np.testing.assert_allclose(getattr(curve, held), value)
+        scale = 0.01 if other == "strain" else 1.0
+        expected = scale * column[: len(curve.strain)]
+        np.testing.assert_allclose(getattr(curve, other), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("names", ["x,y", "X,Y"])
