@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from tfmat.records.laboratory import Laboratory
     from tfmat.records.simulation import CurveSettings
     from tfmat.report.figures import TestPanel
-    from tfmat.specimens.campaign import Campaign
-    from tfmat.specimens.program import Description, Outcome, Share
+    from tfmat.specimens.campaign import Campaign, Description, Outcome, Share
 
     Progress = Callable[[int, int], None]
     Users = dict[pathlib.Path, list[pathlib.Path]]
@@ -658,8 +657,7 @@ _ONE_PROCESS = ("ranks", "nodes")
 def _simulate_dataset(flag_values: FlagValues) -> "PackedDataset | None":
     """Makes runs, or a share of them, and the data set; None where shares of other workers are missing."""
     from tfmat.data.imported import refuse_equal_copies
-    from tfmat.specimens.campaign import COPIES, pack_runs
-    from tfmat.specimens.program import read_description
+    from tfmat.specimens.campaign import COPIES, pack_runs, read_description
 
     share, description = _share(flag_values), read_description(flag_values.simulator)
     laboratory = _laboratory(flag_values, description.laboratory)
@@ -730,7 +728,7 @@ def _make_runs(
 
 def _share(flag_values: FlagValues) -> "Share | None":
     """The share of `--worker`; None for all runs."""
-    from tfmat.specimens.program import Share
+    from tfmat.specimens.campaign import Share
 
     worker, workers = flag_values.worker, flag_values.num_workers
     if worker is None and workers is None:
@@ -752,8 +750,7 @@ def _share(flag_values: FlagValues) -> "Share | None":
 def _submit_shares(flag_values: FlagValues) -> None:
     """The runs as a job array, worker i its element i; the last one to end makes the data set."""
     from tfmat.data.imported import refuse_equal_copies
-    from tfmat.specimens.campaign import runs_folder
-    from tfmat.specimens.program import busy, read_description
+    from tfmat.specimens.campaign import busy, read_description, runs_folder
 
     for name in _ONE_PROCESS:
         if flag_values[name].present:
@@ -879,7 +876,7 @@ def emulate(flag_values: FlagValues, arguments: list[str]) -> None:
     from tfmat.config import seconds_of
 
     seconds_of(flag_values.train_for)  # a wrong one is refused before hours of runs
-    from tfmat.specimens.program import read_description
+    from tfmat.specimens.campaign import read_description
 
     campaign = _make_runs(flag_values, read_description(flag_values.simulator))
     from tfmat.launch.processes import prepare_tensorflow

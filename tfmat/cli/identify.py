@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tfmat.records.files import RecordFiles
     from tfmat.records.reading import ReadingOptions
     from tfmat.records.record import CurveTarget, MeasuredRecord
-    from tfmat.specimens.program import Description
+    from tfmat.specimens.campaign import Description
 
 # --------------------------------------------------------------------------------------------------
 # The command.
@@ -508,7 +508,7 @@ def specimen_of(flag_values: FlagValues, sidecar: "Sidecar") -> "Description | N
         if flag_values.verify is not None:
             raise InputError("--verify runs a program; say which: --simulator=FOLDER")
         return None
-    from tfmat.specimens.program import read_description
+    from tfmat.specimens.campaign import read_description
 
     description = read_description(flag_values.simulator)
     wanted, given = ([p.name for p in of.parameters] for of in (description, sidecar))

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.specimens.campaign import draw, run_campaign, try_once
-from tfmat.specimens.program import read_description, run_program
+from tfmat.specimens.campaign import draw, read_description, run_campaign, run_program, try_once
 from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, trouble
 
 

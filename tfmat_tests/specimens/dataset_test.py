@@ -15,8 +15,15 @@ from tfmat.cli.main import main
 from tfmat.data.dataset import PackedDataset
 from tfmat.data.imported import repair_dataset
 from tfmat.errors import InputError
-from tfmat.specimens.campaign import FAILURES, draw, make_runs, pack_runs, parts_of
-from tfmat.specimens.program import Outcome, read_description
+from tfmat.specimens.campaign import (
+    FAILURES,
+    Outcome,
+    draw,
+    make_runs,
+    pack_runs,
+    parts_of,
+    read_description,
+)
 from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, trouble
 
 

@@ -5,8 +5,7 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat.specimens.campaign import Campaign, draw, emulate
-from tfmat.specimens.program import Outcome, read_description
+from tfmat.specimens.campaign import Campaign, Outcome, draw, emulate, read_description
 from tfmat_tests.specimens.bar import MODULUS, bar_folder
 
 # Root mean square over new values, as a share of the largest stress; written down before the first run.

@@ -10,9 +10,8 @@ import pytest
 
 from tfmat.materials import find_law
 from tfmat.materials.cards import card_text
-from tfmat.specimens.campaign import run_campaign, try_once
+from tfmat.specimens.campaign import Solver, read_description, run_campaign, try_once
 from tfmat.specimens.emulator import write_law
-from tfmat.specimens.program import Solver, read_description
 from tfmat_tests.mpi import PROJECT
 from tfmat_tests.specimens.calculix import EXAMPLES, needs_ccx
 from tfmat_tests.specimens.forward_test import FACTS, a_network

@@ -4,8 +4,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.specimens.campaign import refuse_without_effect, try_once
-from tfmat.specimens.program import Solver, read_description
+from tfmat.specimens.campaign import Solver, read_description, refuse_without_effect, try_once
 from tfmat_tests.specimens.calculix import EXAMPLES, needs_ccx
 
 # A bar of one element, in one increment: CalculiX needs a tenth of a second.

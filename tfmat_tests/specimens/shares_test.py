@@ -11,8 +11,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.specimens.campaign import draw, run_campaign
-from tfmat.specimens.program import Share, read_description
+from tfmat.specimens.campaign import Share, draw, read_description, run_campaign
 from tfmat_tests.processes import forked_python, wait_for
 from tfmat_tests.specimens.bar import bar_folder, trouble
 

@@ -13,8 +13,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.data.dataset import is_dataset
 from tfmat.launch.slurm import job_states
-from tfmat.specimens.campaign import draw, run_campaign
-from tfmat.specimens.program import load, read_description
+from tfmat.specimens.campaign import draw, load, read_description, run_campaign
 from tfmat_tests.processes import wait_for
 from tfmat_tests.slurm import PROJECT, trial_slurm
 from tfmat_tests.specimens.bar import bar_folder, trouble

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.specimens.campaign import verify
-from tfmat.specimens.program import read_description
+from tfmat.specimens.campaign import read_description, verify
 from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, trouble
 
 STIFFNESS, ZERO = 2e5, 1e-4
