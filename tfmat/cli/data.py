@@ -81,11 +81,6 @@ def laws(flag_values: FlagValues, arguments: list[str]) -> int | None:
     """Lists the material laws: formula, parameters with units and ranges, source; or the
     programmes of simulated tests.
 
-    A name shows one law in detail and tries it out at the corners of its ranges. A file shows a law
-    of your own, before you make a million curves with it. --plot draws some simulated records of
-    it, test by test.
-
-    Examples:
       tfmat laws
       tfmat laws voce
       tfmat laws ogden --plot=ogden.png
@@ -93,6 +88,10 @@ def laws(flag_values: FlagValues, arguments: list[str]) -> int | None:
       tfmat laws --tests
       tfmat laws --tests my_test.py:MyTest --law=voce_chaboche --plot=tests.png
       tfmat laws --json
+
+    A name shows one law in detail and tries it out at the corners of its ranges. A file shows a law
+    of your own, before you make a million curves with it. --plot draws some simulated records of
+    it, test by test.
     """
     from tfmat.materials import LAWS, law_class
 
@@ -428,6 +427,15 @@ _SIMULATOR = ("simulator", *_ONLY_SIMULATOR, *_COPIES)
 def generate(flag_values: FlagValues, arguments: list[str]) -> int | None:
     """Simulates labelled stress-strain curves, or packs your own, into a data set to train on.
 
+      tfmat generate --law=hahn_tsai --num_curves=1000000 --noise_mpa=1.0 --seed=0
+      tfmat generate --law=voce --range=Q=50,1600 --fix=E=193000 --max_strain=0.1,0.5
+      tfmat generate --law=ogden --tests=uniaxial,planar --test_range=max_strain=1,4 --missing_tests=0.3
+      tfmat generate --from=curves.npz --law=voce
+      tfmat generate --from=curves.npz --copies=20 --noise_of_maximum=0.0005,0.005
+      tfmat generate --simulator=docs/examples/notched_bar --num_runs=1000 --num_threads=2
+      tfmat generate --simulator=my_model --num_runs=3000 --launcher=slurm --num_workers=30 --time_limit=2:00:00
+      tfmat generate --data_dir=data/hahn_tsai-1000000-1a2b3c4d   # checks and repairs this data set
+
     Curve number i is always the same for the same settings and seed, however many are made.
     Interrupted, the same command goes on where it stopped; on a finished data set it checks every
     shard and makes a damaged one again.
@@ -437,16 +445,6 @@ def generate(flag_values: FlagValues, arguments: list[str]) -> int | None:
     times, as often at once as there are processors (--num_threads), and the data set holds noisy
     copies. Runs are stored and not made again; a larger --num_runs adds to them. With
     --launcher=slurm a job array makes them; each of its --num_workers elements takes a share.
-
-    Examples:
-      tfmat generate --law=hahn_tsai --num_curves=1000000 --noise_mpa=1.0 --seed=0
-      tfmat generate --law=voce --range=Q=50,1600 --fix=E=193000 --max_strain=0.1,0.5
-      tfmat generate --law=ogden --tests=uniaxial,planar --test_range=max_strain=1,4 --missing_tests=0.3
-      tfmat generate --from=curves.npz --law=voce
-      tfmat generate --from=curves.npz --copies=20 --noise_of_maximum=0.0005,0.005
-      tfmat generate --simulator=docs/examples/notched_bar --num_runs=1000 --num_threads=2
-      tfmat generate --simulator=my_model --num_runs=3000 --launcher=slurm --num_workers=30 --time_limit=2:00:00
-      tfmat generate --data_dir=data/hahn_tsai-1000000-1a2b3c4d     (checks and repairs this data set)
 
     Your own curves are a .npz or a .parquet file. A .npz file has the arrays strain and stress
     [curves, points] (stress in MPa, NaN after a curve's end), parameters [curves, P], names [P],
@@ -859,17 +857,16 @@ def emulate(flag_values: FlagValues, arguments: list[str]) -> None:
     """Trains an emulator of a specimen's program: parameters -> the curve, as a law that every
     command takes.
 
+      tfmat emulate --simulator=docs/examples/notched_bar --num_runs=1000 --num_threads=2
+      tfmat laws data/notched_bar_1000.py:NotchedBar
+      tfmat train --law=data/notched_bar_1000.py:NotchedBar --config=configs/forward.py --workdir=runs/notch
+      tfmat identify specimen.csv --workdir=runs/notch --simulator=docs/examples/notched_bar --verify=8 --card=abaqus
+
     It shares its runs with `tfmat generate --simulator`: stored ones are taken, missing ones are
     made. The law stands in a Python file, DATA_DIR/NAME_RUNS.py, which needs NumPy and tfmat alone.
     It has the parameters and the nuisances of the simulation, and the machine's stiffness and the
     strain's zero where the description gives ranges of them. Any number of curves is simulated with
     it in seconds, measured records have a likelihood, and posteriors are corrected and certified.
-
-    Examples:
-      tfmat emulate --simulator=docs/examples/notched_bar --num_runs=1000 --num_threads=2
-      tfmat laws data/notched_bar_1000.py:NotchedBar
-      tfmat train --law=data/notched_bar_1000.py:NotchedBar --config=configs/forward.py --workdir=runs/notch
-      tfmat identify specimen.csv --workdir=runs/notch --simulator=docs/examples/notched_bar --verify=8 --card=abaqus
     """
     if flag_values.simulator is None:
         raise InputError("say what to emulate: --simulator=FOLDER, with a simulator.toml in it")
@@ -916,11 +913,11 @@ _NAMING_FILES = (("config.json", "data_dir", 0), ("spec.json", "dataset", 2))
     }
 )
 def clean(flag_values: FlagValues, arguments: list[str]) -> int:
-    """lists the data sets on the disk, and deletes those that are named or that no run uses.
+    """Lists the data sets on the disk, and deletes those that are named or that no run uses.
 
-      tfmat clean                                      what there is: size, age, and the runs that use it
-      tfmat clean hahn_tsai-600000-1a2b3c4d            deletes this one
-      tfmat clean --unused --yes                       deletes all that no run in --runs_dir uses, unfinished ones too
+      tfmat clean                                    # what there is: size, age, and the runs that use it
+      tfmat clean hahn_tsai-600000-1a2b3c4d          # deletes this one
+      tfmat clean --unused --yes                     # deletes all that no run in --runs_dir uses, unfinished ones too
 
     A data set that a run uses is deleted only with --yes. The run then cannot go on or be evaluated
     again, until `tfmat train` or `tfmat generate` makes the same one again. One that is being

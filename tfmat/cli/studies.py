@@ -72,13 +72,13 @@ _SAID_BY_CONFIG = ("ranks", "cpus_per_rank", "gpus")
     no_argument="; flags look like --workdir=runs/scaling",
 )
 def scale(flag_values: FlagValues, arguments: list[str]) -> int:
-    """measures what parallelism buys: many runs, interleaved and repeated, and a page about them.
+    """Measures what parallelism buys: many runs, interleaved and repeated, and a page about them.
 
-      tfmat scale                                      on this machine; it says how long that takes
-      tfmat scale --quick --workdir=runs/try           a few minutes, to see how it works
+      tfmat scale                                    # on this machine; it says how long that takes
+      tfmat scale --quick --workdir=runs/try         # a few minutes, to see how it works
       tfmat scale --config=my_scaling.py --workdir=runs/mine --price_per_hour=0.05 --watts_a_worker=12
-      tfmat scale --hosts=server1:2,server2:2          over several machines, by mpirun
-      tfmat scale --launcher=slurm --nodes=4 --exclusive --time_limit=20     one job a point, on up to four nodes
+      tfmat scale --hosts=server1:2,server2:2        # over several machines, by mpirun
+      tfmat scale --launcher=slurm --nodes=4 --exclusive --time_limit=20   # one job a point, on up to four nodes
 
     The config file has get_scaling() beside get_config(): backends, workers, batches, libraries,
     meshes, networks and data sizes. configs/scaling.py is an example; tfmat/scaling/study.py
@@ -167,9 +167,9 @@ _WHERE_OPEN = {
 def lr_range(flag_values: FlagValues, arguments: list[str]) -> int:
     """Learning-rate range test: the rate rises step by step until the loss does; says where to begin.
 
-        tfmat lr_range                                          batch of configs/quickstart.py, less than a minute
-        tfmat lr_range --batches=75,750,5000 --config.optimizer.name=lamb
-        tfmat lr_range --low=1e-3 --high=100 --steps=1000 --config.optimizer.name=lars
+      tfmat lr_range                                        # batch of configs/quickstart.py, less than a minute
+      tfmat lr_range --batches=75,750,5000 --config.optimizer.name=lamb
+      tfmat lr_range --low=1e-3 --high=100 --steps=1000 --config.optimizer.name=lars
 
     For each batch a CSV, and lr_range.json, lr_range.png, lr_range.svg in --workdir. A batch that
     was tested with the same settings is not tested again. Each test begins with the config's
@@ -235,8 +235,8 @@ def batch_sweep(flag_values: FlagValues, arguments: list[str]) -> int:
     """Batch-size sweep: time an epoch, curves/s, use of the processors, accuracy at equal epochs and
     at equal time.
 
-        tfmat batch_sweep --config=configs/baseline.py --epochs=1 --equal_time=60s
-        tfmat batch_sweep --batches=75,300,1200 --config.optimizer.scaling=sqrt --config.optimizer.schedule=cosine
+      tfmat batch_sweep --config=configs/baseline.py --epochs=1 --equal_time=60s
+      tfmat batch_sweep --batches=75,300,1200 --config.optimizer.scaling=sqrt --config.optimizer.schedule=cosine
 
     Each batch is trained twice: for --epochs, and for --equal_time (0s leaves that out). Every
     point is an ordinary run in a folder of its own under --workdir. The same command again goes on
@@ -287,10 +287,10 @@ def learning_curve(flag_values: FlagValues, arguments: list[str]) -> int:
     """Learning curve: how many curves, and how large a network, the accuracy that you want takes;
     before a long run.
 
-        tfmat learning_curve                                 five numbers of curves, two seeds: some minutes
-        tfmat learning_curve --widths=0.5,1,2 --wanted=1.2   also what a narrower and a wider network would reach
-        tfmat learning_curve --config=my.py --curves=20000,40000,80000,160000
-        tfmat learning_curve --data_dir=data/my_own_set      on the first curves of a data set of your own
+      tfmat learning_curve                               # five numbers of curves, two seeds: some minutes
+      tfmat learning_curve --widths=0.5,1,2 --wanted=1.2   # also what a narrower and a wider network would reach
+      tfmat learning_curve --config=my.py --curves=20000,40000,80000,160000
+      tfmat learning_curve --data_dir=data/my_own_set    # on the first curves of a data set of your own
 
     Every point is an ordinary run of the config in a folder of its own under --workdir. With
     `train_for` in epochs all curves are seen as often, and the answer is for more curves and as
@@ -430,8 +430,8 @@ def _numbers(flag: str, texts: list[str], whole: bool = False) -> list[float]:
 def noise_scale(flag_values: FlagValues, arguments: list[str]) -> int:
     """Measures the gradient noise scale of a run: up to which batch a larger one still saves steps.
 
-        tfmat noise_scale --workdir=runs/quickstart
-        tfmat noise_scale --workdir=runs/quickstart --big=20000 --groups=20     a narrower band late in a run
+      tfmat noise_scale --workdir=runs/quickstart
+      tfmat noise_scale --workdir=runs/quickstart --big=20000 --groups=20   # a narrower band late in a run
 
     At each checkpoint of the run (--config.checkpoint.keep=10 keeps more of them) the squared norm
     of the gradient is measured with two batch sizes. Their difference tells signal from noise
@@ -495,10 +495,10 @@ def landscape(flag_values: FlagValues, arguments: list[str]) -> int:
     """The shape of the loss around a run's minimum: surfaces, the Hessian's largest eigenvalues,
     sharpness.
 
-        tfmat landscape runs/quickstart                       25 x 25 points around its minimum, and the curvature
-        tfmat landscape runs/a runs/b runs/c                  one cut and the curvature of each, and a table of all
-        tfmat landscape --between runs/a runs/b               the plane that holds the line between two minima
-        mpirun -np 2 -bind-to none tfmat landscape runs/quickstart  the ranks share the points
+      tfmat landscape runs/quickstart                     # 25 x 25 points around its minimum, and the curvature
+      tfmat landscape runs/a runs/b runs/c                # one cut and the curvature of each, and a table of all
+      tfmat landscape --between runs/a runs/b             # the plane that holds the line between two minima
+      mpirun -np 2 -bind-to none tfmat landscape runs/quickstart  # the ranks share the points
 
     The network of final.keras is moved along random directions, each filter by its own norm (Li et
     al. 2018, arXiv:1712.09913). Biases, and scales and shifts of normalisation layers, stay. Its

@@ -214,15 +214,15 @@ def _supervised(
     no_argument="; flags look like --workdir=runs/mine",
 )
 def train(flag_values: FlagValues, arguments: list[str]) -> int:
-    """simulates curves, trains the network on them, evaluates it, and identifies an example curve.
+    """Simulates curves, trains the network on them, evaluates it, and identifies an example curve.
 
-      tfmat train                                      a few minutes on two cores
-      tfmat train --law=voce --workdir=runs/voce       another material law
+      tfmat train                                    # a few minutes on two cores
+      tfmat train --law=voce --workdir=runs/voce     # another material law
       tfmat train --config=configs/baseline.py --config.global_batch_size=750
-      tfmat train --config.train_for=10m               as many steps as fit into ten minutes
-      tfmat train --config.profile=true                where the time of a step goes: a table, profile.json
-      tfmat train --launcher=slurm --time_limit=2:00:00 --gpus=1     as a job of a cluster; --dry_run shows it first
-      tfmat train --launcher=mpirun --hosts=server1:4,server2:4      goes on with the other where one is lost
+      tfmat train --config.train_for=10m             # as many steps as fit into ten minutes
+      tfmat train --config.profile=true              # where the time of a step goes: a table, profile.json
+      tfmat train --launcher=slurm --time_limit=2:00:00 --gpus=1   # as a job of a cluster; --dry_run shows it first
+      tfmat train --launcher=mpirun --hosts=server1:4,server2:4    # goes on with the other where one is lost
 
     Data sets are made once and kept in --data_dir. A run that was interrupted goes on when the same
     command is given again; one that is done says so. Results lie in --workdir: config.json,
@@ -306,8 +306,8 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     """Measures how good a trained network's answers are, on noisy test curves that no training has
     seen.
 
-        tfmat evaluate --workdir=runs/quickstart
-        tfmat evaluate --workdir=runs/voce --data_dir=data/voce-1000000-1a2b3c4d --json=voce.json
+      tfmat evaluate --workdir=runs/quickstart
+      tfmat evaluate --workdir=runs/voce --data_dir=data/voce-1000000-1a2b3c4d --json=voce.json
 
     For each parameter: mean squared error of the label scaled to 0-1, mean absolute error in its
     own unit, R². For the curves: how far the re-simulated curve is from the noisy one, over its
@@ -380,8 +380,8 @@ def report(flag_values: FlagValues, arguments: list[str]) -> int:
     """Writes the report on a run or a scaling study: one HTML page that opens offline, with a verdict
     in plain words.
 
-        tfmat report --workdir=runs/quickstart
-        tfmat report --workdir=runs/scaling --price_per_hour=2.5 --watts_a_worker=300
+      tfmat report --workdir=runs/quickstart
+      tfmat report --workdir=runs/scaling --price_per_hour=2.5 --watts_a_worker=300
 
     The page of a run, report.html in its folder, says first how good the network is and by which
     rules. Then come its accuracy for each parameter beside the best that is possible, curves that
@@ -451,14 +451,14 @@ _PAGE_SECONDS = 20.0
     shows_config=False,  # a file with get_search() loads TensorFlow
 )  # fmt: skip
 def tune(flag_values: FlagValues, arguments: list[str]) -> int:
-    """searches hyper-parameters that suit the batch, the optimizer or the machine, and can be left
+    """Searches hyper-parameters that suit the batch, the optimizer or the machine, and can be left
     alone over night.
 
       tfmat tune --config=configs/tune.py --workdir=runs/tune --num_workers=2
-      tfmat tune --status --workdir=runs/tune          trials, best, workers, time left; writes the page and the CSV
-      tfmat tune --status --serve --workdir=runs/tune          the page in the browser, which follows the search
-      tfmat train --config=runs/tune/best.py           train with what was found
-      tfmat tune --config=configs/tune.py --workdir=runs/tune --max_trials=60      a finished search, extended
+      tfmat tune --status --workdir=runs/tune        # trials, best, workers, time left; writes the page and the CSV
+      tfmat tune --status --serve --workdir=runs/tune        # the page in the browser, which follows the search
+      tfmat train --config=runs/tune/best.py         # train with what was found
+      tfmat tune --config=configs/tune.py --workdir=runs/tune --max_trials=60    # a finished search, extended
       tfmat tune --config=configs/tune.py --launcher=slurm --num_workers=8 --time_limit=4:00:00
 
     The config file says with get_search() what is searched (docs/tuning.md). Each trial is an
@@ -643,8 +643,14 @@ _PARTS = ("weights", "gradients", "slots")
     no_argument="; flags look like --config.mesh=batch:2,model:2",
 )
 def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
-    """shows how a config's network would lie on a mesh of devices, in stages or over processes, and
+    """Shows how a config's network would lie on a mesh of devices, in stages or over processes, and
     what is exchanged.
+
+      tfmat layouts --config.mesh=batch:2,model:2
+      tfmat layouts --config=configs/wide.py --config.mesh=model:2
+      tfmat layouts --config=configs/wide.py --config.mesh=batch:4 --config.zero_stage=3 --json
+      tfmat layouts --config=configs/wide.py --config.mesh=batch:2,stage:2 --config.micro_batches=8
+      tfmat layouts --config=configs/wide.py --backend=mpi --config.mesh=batch:4 --config.zero_stage=2
 
     Nothing is trained, and the mesh may be larger than this machine. For each variable: shape,
     layout, and the bytes of weights, gradients and optimizer slots on each device. A layout names
@@ -653,13 +659,6 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     the axis `stage` (docs/large_networks.md): the layers of each stage, what a process holds, and
     what it sends in a step. With --backend=horovod or mpi, which share batches over as many
     processes as the axis `batch` says: the same for each process, with config.zero_stage.
-
-    Examples:
-      tfmat layouts --config.mesh=batch:2,model:2
-      tfmat layouts --config=configs/wide.py --config.mesh=model:2
-      tfmat layouts --config=configs/wide.py --config.mesh=batch:4 --config.zero_stage=3 --json
-      tfmat layouts --config=configs/wide.py --config.mesh=batch:2,stage:2 --config.micro_batches=8
-      tfmat layouts --config=configs/wide.py --backend=mpi --config.mesh=batch:4 --config.zero_stage=2
     """
     config = read_config(flag_values)
     from tfmat.config import Settings
@@ -840,13 +839,12 @@ def _show(
 def horovod(flag_values: FlagValues, arguments: list[str]) -> int:
     """Installs a Horovod that works with this environment's TensorFlow: `tfmat horovod install`.
 
+      tfmat horovod install
+      HOROVOD_GPU_OPERATIONS=NCCL tfmat horovod install
+
     One that is there already is used. Else Horovod 0.28.1 is built, about three minutes the first
     time; the wheel is kept in ~/.cache/tfmat, or $XDG_CACHE_HOME/tfmat. Needs Open MPI or another
     MPI with its headers, CMake and a C++ compiler. Horovod's HOROVOD_* settings are honoured.
-
-    Examples:
-      tfmat horovod install
-      HOROVOD_GPU_OPERATIONS=NCCL tfmat horovod install
     """
     from tfmat.launch.horovod_build import Failed, provide
 
@@ -875,13 +873,12 @@ def doctor(flag_values: FlagValues, arguments: list[str]) -> int:
     """Says what this machine can do: TensorFlow, GPUs, MPI, Horovod, DTensor, SLURM, CalculiX; and
     how to get the rest.
 
+      tfmat doctor
+      tfmat doctor --json
+
     Everything is tried: two ranks of Horovod and two virtual devices of DTensor really add numbers,
     and SLURM's controller is asked. Takes about ten seconds. The exit status is 0 also where parts
     are missing: a run needs only what it uses.
-
-    Examples:
-      tfmat doctor
-      tfmat doctor --json
     """
     from rich.console import Console
 

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -141,6 +142,21 @@ def test_every_command_has_the_agreed_form(name, done):
     assert len(shown) == len(known) and set(shown) == known
     # A run names its law's file, and so does a data set, which generate repairs.
     assert ("trust" in known) == ("workdir" in known or name == "generate")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_begins_with_examples_to_paste(name, done):
+    """They stand below the first sentence, use flags that exist, and a remark is the shell's comment."""
+    examples = done(name, "--help").split("\n\n")[1].splitlines()
+    for example in examples:
+        words = shlex.split(example, comments=True)
+        shown, *rest = words[words.index("tfmat") + 1 :]
+        given = {word[2:].partition("=")[0] for word in rest if word.startswith("--")}
+        known = find_command(shown).define()
+        assert {flag for flag in given if not flag.startswith("config.")} <= {
+            *known, *(f"no{flag}" for flag in known),
+        }  # fmt: skip
+        assert shown in TAKE_ARGUMENTS or all(word.startswith("--") for word in rest)
 
 
 def test_help_shows_flags_in_titled_groups(done):
