@@ -20,8 +20,10 @@ from tfmat.materials.law import Array
 from tfmat.records.tables import (
     AREA_UNITS,
     DISPLACEMENT_UNITS,
+    LOAD_UNITS,
     MINIMUM_POINTS,
     NAMES_IN_BRACKETS,
+    STRESS_UNITS,
     Cell,
     DecimalMark,
     Frame,
@@ -1434,6 +1436,12 @@ _LENGTH_NOTE = (
 _HEIGHT_NOTE = (
     rf"{_WHOSE}({_COMPOUND}höhe|height|(hauteur|altezza|altura){_ORIGINAL}|高さ|h ?0)( h ?0)?"
 )
+_PRELOAD_NOTE = (
+    r"pre-? ?(load|force|tension|stress)|vor(kraft|last|spannung)|précharge|precarga|precarico"
+)
+# _FELT: share of the largest stress; a smaller preload changes no answer. _AT_ZERO: share of the largest strain that is
+# none. _PART_OF: share of the preload; a load that begins below it was set to zero, or is from before the preload.
+_FELT, _AT_ZERO, _PART_OF = 0.01, 1e-4, 0.3
 _DIAMETER_NOTE = (
     rf"{_WHOSE}(gau?ge )?(diameter|dia|diam\.?|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|średnica|průměr"
     r"|çap|диаметр|直径|d ?0|[ø⌀φ])( d ?0?)?"
@@ -1835,9 +1843,7 @@ def _load_in_doubt(
     table: Table, column: Column, stress: Array, mark: DecimalMark, options: ReadingOptions
 ) -> str:
     """The area, and the one that a load's column over the stress [rows] gives, in words, where they differ."""
-    known = next(iter(_noted(table, _AREA_NOTE, AREA_UNITS).values()), None)
-    made = _area_of_dimensions(table)
-    area = options.area or known or (made[0] if made else None)
+    area = _known_area(table, options)
     loads = [i for i in columns_named(table, "load") if i != column.index]
     if area is None or len(loads) != 1 or column.own_measure == "true":
         return ""
@@ -1857,6 +1863,28 @@ def _load_in_doubt(
     return (
         f"the stress of column '{column.name}' was taken; column '{load.name}' over it gives an area of {middle:.4g} "
         f"mm², and the area is {area:.4g} mm²: --stress_column takes the load"
+    )
+
+
+def _known_area(table: Table, options: ReadingOptions) -> float | None:
+    """The area (mm²) as given, or as the head tells it or its dimensions."""
+    known = next(iter(_noted(table, _AREA_NOTE, AREA_UNITS).values()), None)
+    made = _area_of_dimensions(table)
+    return options.area or known or (made[0] if made else None)
+
+
+def _preload_in_doubt(table: Table, strain: Array, stress: Array, options: ReadingOptions) -> str:
+    """The head's preload, in words, where strain and stress [rows] both begin at zero; else empty."""
+    told = [*_noted(table, _PRELOAD_NOTE, STRESS_UNITS).values()]
+    for load in _noted(table, _PRELOAD_NOTE, LOAD_UNITS).values():
+        told += [load / area] if (area := _known_area(table, options)) else []
+    begins = np.abs(strain) <= _AT_ZERO * np.nanmax(np.abs(strain))
+    first, largest = np.abs(stress[begins][:1]), float(np.nanmax(np.abs(stress)))
+    if not told or not len(first) or told[0] < _FELT * largest or first[0] > _PART_OF * told[0]:
+        return ""
+    return (
+        f"the head tells a preload of {told[0]:.4g} MPa, and at the first strain of zero the stress is {first[0]:.3g} "
+        f"MPa: if the load was set to zero there, every stress is {told[0]:.4g} MPa too low"
     )
 
 
@@ -2380,7 +2408,7 @@ def _cylinder(table: Table) -> Iterable[str]:
 def _says_compression_test(text: str) -> bool:
     """Whether a line speaks of compression; plates are also compression moulded, and cells are for both."""
     return says_compression(text) and not re.search(
-        r"mou?ld|cell|machine|both|druckdatum|gedruckt|print|3-?d.?druck|druk.?3",
+        r"mou?ld|cell|machine|both|compressed|druckdatum|gedruckt|print|3-?d.?druck|druk.?3",
         text,
         re.IGNORECASE,
     )
@@ -2746,6 +2774,7 @@ def _curve(
         "two areas": _area_in_doubt(table, options)
         if axes["stress"].unit.quantity == "load"
         else _load_in_doubt(table, axes["stress"], stress, mark, options),
+        "preload set to zero?": _preload_in_doubt(table, strain, stress, options),
         "two gauge lengths": _length_in_doubt(table, axes["strain"], travel),
         "name and numbers differ": contradicted,
         "engineering or true?": _letter_of_a_measure(axes, options) if not told else "",

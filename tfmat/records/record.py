@@ -44,6 +44,7 @@ class Caveat:
 # _IN_DOUBT: advice where a file tells something in two ways, by the kind of the warning.
 _IN_DOUBT = {
     "two areas": "give the one that holds with --area=MM2",
+    "preload set to zero?": "add the preload to the load, and its elastic strain to the strain, if it was",
     "two gauge lengths": "correct the strain, or the line in the head",
     "engineering or true?": "say --strain_measure=true --stress_measure=true if they are true values",
     "name and numbers differ": "say which holds with --strain_measure, --stress_measure",

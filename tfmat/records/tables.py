@@ -1428,7 +1428,8 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
     width = len(data[0][1])
     # `% strain` may be a strain in percent where no other line begins so.
     marks = [str(cells[0]).lstrip()[:1] for _, cells in above]
-    is_matlab = len(marks) > 1 and set(marks) == {"%"}
+    is_unit = any(str(cells[0]).strip() == "%" for _, cells in above)
+    is_matlab = len(marks) > 1 and set(marks) == {"%"} and not is_unit
     above = [(number, _uncommented(cells, width, is_matlab)) for number, cells in above]
     for number, cells in above:
         if len(cells) <= 2 and _FACTOR_OF_ALL.fullmatch("".join(map(str, cells)).strip()):

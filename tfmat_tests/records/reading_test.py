@@ -1933,3 +1933,17 @@ def test_a_height_beside_a_diameter_says_compression(tmp_path):
     assert read_one(write(tmp_path, table(head))).compression_in_head == "h0 (mm): 15"
     with_length = f"Gauge length: 50 mm\n{head}"
     assert not read_one(write(tmp_path, table(with_length))).compression_in_head
+
+
+@pytest.mark.parametrize("told", ["Preload: 400 N\nArea: 80 mm²", "Vorkraft [MPa]: 5"])
+def test_a_preload_that_the_load_does_not_have_is_told(tmp_path, told):
+    doubt = "preload set to zero?"
+    zeroed = read_one(write(tmp_path, table(f"{told}\nStrain,Stress (MPa)")))
+    assert "preload of 5 MPa" in zeroed.in_doubt[doubt]
+    loaded = read_one(write(tmp_path, table(f"{told}\nStrain,Stress (MPa)", stress=STRESS + 5.0)))
+    assert doubt not in loaded.in_doubt
+    # The load of the rows before the preload, whose strain is negative, tells nothing.
+    before = table(f"{told}\nStrain,Stress (MPa)", strain=STRAIN - STRAIN[2], stress=2.5 * STRESS)
+    assert doubt not in read_one(write(tmp_path, before)).in_doubt
+    small = read_one(write(tmp_path, table(f"{told}\nStrain,Stress (MPa)", stress=20.0 * STRESS)))
+    assert doubt not in small.in_doubt

@@ -646,6 +646,7 @@ def test_segments_of_a_labview_file_are_one_table(tmp_path):
         ("# strain [%], stress [MPa]", " "),
         ("Strain (%) ; Stress (MPa)", "\t"),
         ("Strain, %,Stress, MPa", ","),
+        ("% strain,stress\n%,MPa", ","),
     ],
 )
 def test_names_that_are_divided_otherwise_than_numbers(tmp_path, head, separator):
