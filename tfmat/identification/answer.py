@@ -63,6 +63,7 @@ from tfmat.records.record import (
     reasons_not_to_use,
     record_features,
     resample,
+    with_elastic_strain,
 )
 from tfmat.records.simulation import CurveSettings, features_of
 from tfmat.records.tensile import Property, TensileProperties, elastic_part
@@ -1150,7 +1151,7 @@ def identify(
     # The network answers in this process, the law in all.
     given = (
         (
-            record.noted(steps, warnings),
+            with_elastic_strain(record, fixed.get("E")).noted(steps, warnings),
             *((None, []) if network is None else predict(network, record, least_squares, samples)),
         )
         for record in records

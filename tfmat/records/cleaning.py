@@ -2102,7 +2102,9 @@ def _zero_strain(curve: MeasuredTest, wanted: bool) -> None:
                 Caveat(
                     "loaded at the start",
                     f"the record begins at {begins_at:.3g} MPa without strain",
-                    "what was done before the first point is not known; a law begins with a virgin specimen",
+                    "give the modulus (--fix=E=150000): the elastic strain is then added"
+                    if isinstance(curve.programme, Creep)
+                    else "what was done before the first point is not known; a law begins with a virgin specimen",
                 )
             )
         return

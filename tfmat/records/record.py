@@ -608,6 +608,23 @@ class MeasuredRecord:
         return sum(map(len, self.tests))
 
 
+def with_elastic_strain(record: MeasuredRecord, modulus_mpa: float | None) -> MeasuredRecord:
+    """Creep tests whose strain was zeroed under their stress, with the elastic strain of a modulus that was given."""
+    tests = []
+    for test in record.tests:
+        elastic = float(test.stress_mpa[0]) / modulus_mpa if modulus_mpa else 0.0
+        if isinstance(test.programme, Creep) and abs(test.strain[0]) < 0.5 * abs(elastic):
+            said = f"added the elastic strain of {test.stress_mpa[0]:.4g} MPa, {elastic:.4g}: it begins without"
+            test = dataclasses.replace(
+                test,
+                strain=test.strain + elastic,
+                steps=[*test.steps, said],
+                warnings=[each for each in test.warnings if each.kind != "loaded at the start"],
+            )
+        tests.append(test)
+    return dataclasses.replace(record, tests=tests)
+
+
 def without_excess(test: MeasuredTest) -> MeasuredTest:
     """A test of at most `MOST_POINTS` points."""
     if len(test) <= MOST_POINTS:

@@ -454,6 +454,33 @@ def test_a_table_of_creep_at_several_stresses(tmp_path, at):
     assert not found.warnings
 
 
+@pytest.mark.parametrize("zeroed", [True, False])
+def test_creep_strain_zeroed_under_its_stress_is_answered_with_the_modulus(zeroed):
+    """Norton's creep strain (σ/K)ⁿt; without E nothing in the file tells its elastic strain."""
+    seconds, random = np.append(0.0, np.geomspace(10, 1e6, 60)), np.random.default_rng(0)
+    tests = [
+        (
+            (stress / 8000.0) ** 5 * seconds
+            + (not zeroed) * stress / 150e3
+            + random.normal(0, 5e-6, 61),
+            np.full(61, stress),
+            seconds,
+        )
+        for stress in (100.0, 125.0, 150.0)
+    ]
+    options = {"law": "norton", "strain_measure": "true", "stress_measure": "true"}
+    found = tfmat.identify({"creep": tests}, fixed={"E": 150e3}, **options)
+    for name, true in {"n": 5.0, "K": 8000.0}.items():
+        low, high = found.parameters[name].ci95
+        assert low < true < high, name
+    assert not found.do_not_use and not found.warnings
+    assert sum("added the elastic strain of 1" in step for step in found.curve.steps) == 3 * zeroed
+    if zeroed:
+        without = tfmat.identify({"creep": tests}, **options)
+        said = [str(each) for each in without.warnings if each.kind == "loaded at the start"]
+        assert without.do_not_use and "the elastic strain is then added" in said[0]
+
+
 @pytest.mark.parametrize("by_table", [False, True])
 @pytest.mark.parametrize(("hot", "blocks"), [(100, True), (30, False)])
 def test_tests_at_temperatures_that_a_law_does_not_know_have_no_one_answer(
