@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 import re
-import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
@@ -91,43 +90,6 @@ def _why(variable: keras.Variable) -> str:
         f"assigns {variable.path}, which is no variable of the model's layers, so that the value would be lost; let a "
         "layer make it by add_weight(trainable=False), and assign it in the layer's call"
     )
-
-
-def call_layer(
-    layer: keras.layers.Layer,
-    weights: Sequence[Any],
-    non_trainable: Sequence[Any],
-    inputs: Any,
-    **arguments: Any,
-) -> tuple[Any, list[Any], list[Any]]:
-    """Does as `layer.stateless_call` with return_losses=True; InputError where an assignment would be lost.
-
-    Args:
-      layer: built; also a model.
-      weights, non_trainable: values of its variables.
-      inputs: of the layer.
-      arguments: of its call.
-
-    Returns:
-      Outputs, new values of the non-trainable variables, and losses that layers added.
-    """
-    variables = layer.non_trainable_variables
-    mapping = [
-        *zip(layer.trainable_variables, weights, strict=True),
-        *zip(variables, non_trainable, strict=True),
-    ]
-    # Metrics of a layer change nothing about the training.
-    metrics = layer.metrics_variables
-    with Scope(mapping, [*variables, *metrics], collect_losses=True) as scope:
-        outputs = layer.call(inputs, **arguments)
-        losses = list(layer.losses)
-    scope.check("the model")
-    if any(id(variable) in scope.state_mapping for variable in metrics):
-        warnings.warn(
-            "metrics that a layer updates in its call are not logged; give metrics as functions of (labels, outputs)",
-            stacklevel=2,
-        )
-    return outputs, [scope.get_current_value(variable) for variable in variables], losses
 
 
 # --------------------------------------------------------------------------------------------------

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tfmat.identification.networks import Calibration, Identifier, NetworkFile, Spread
     from tfmat.identification.results import Evaluation
     from tfmat.launch.processes import Processes
-    from tfmat.materials.law import Array
     from tfmat.records.record import MeasuredRecord
     from tfmat.training.run import RunResult
 
@@ -476,11 +475,11 @@ def calibrate(identifier: "Identifier", dataset: PackedDataset) -> "Calibration 
     return Calibration.measured(true_labels, np.clip(labels, 0.0, 1.0), std)
 
 
-def _spread(identifier: "Identifier", features: np.ndarray, true_labels: "Array") -> "Spread":
+def _spread(identifier: "Identifier", features: np.ndarray, true_labels: np.ndarray) -> "Spread":
     """The spread by which the network's joint regions hold these truths as often as they say."""
     shape = (len(features), _SPREAD_DRAWS, true_labels.shape[1])
     normal = np.random.default_rng(0).standard_normal(shape, np.float32)
-    squares: Array = np.sum(np.square(normal), axis=2, dtype=np.float64)
+    squares = np.square(normal).sum(axis=2, dtype=np.float64)
     true_square = np.sum(np.square(identifier.standardized(features, true_labels)), axis=1)
     before = identifier.spread
     for _ in range(_MOST_ROUNDS):

@@ -10,9 +10,8 @@ import keras
 import tensorflow as tf
 
 from tfmat.backends.base import Backend
-from tfmat.backends.step import Step
+from tfmat.backends.step import Step, call_layer
 from tfmat.errors import InputError, nearest
-from tfmat.optimizers import call_layer
 
 # --------------------------------------------------------------------------------------------------
 # A functional or Sequential model in segments, each from one tensor to the next. It can be cut only where a single

@@ -24,7 +24,7 @@ from tfmat.networks.factory import (
     is_synchronized,
     plain_normalizations,
 )
-from tfmat.optimizers import Scope, call_layer
+from tfmat.optimizers import Scope
 
 # --------------------------------------------------------------------------------------------------
 # All that training changes, as one value: what a step takes and gives.
@@ -327,6 +327,43 @@ def compiled(
 def row_spec(tensor: tf.Tensor) -> tf.TensorSpec:
     """The tensor's type and shape, whatever its number of rows."""
     return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+def call_layer(
+    layer: keras.layers.Layer,
+    weights: Sequence[Any],
+    non_trainable: Sequence[Any],
+    inputs: Any,
+    **arguments: Any,
+) -> tuple[Any, list[Any], list[Any]]:
+    """Does as `layer.stateless_call` with return_losses=True; InputError where an assignment would be lost.
+
+    Args:
+      layer: built; also a model.
+      weights, non_trainable: values of its variables.
+      inputs: of the layer.
+      arguments: of its call.
+
+    Returns:
+      Outputs, new values of the non-trainable variables, and losses that layers added.
+    """
+    variables = layer.non_trainable_variables
+    mapping = [
+        *zip(layer.trainable_variables, weights, strict=True),
+        *zip(variables, non_trainable, strict=True),
+    ]
+    # Metrics of a layer change nothing about the training.
+    metrics = layer.metrics_variables
+    with Scope(mapping, [*variables, *metrics], collect_losses=True) as scope:
+        outputs = layer.call(inputs, **arguments)
+        losses = list(layer.losses)
+    scope.check("the model")
+    if any(id(variable) in scope.state_mapping for variable in metrics):
+        warnings.warn(
+            "metrics that a layer updates in its call are not logged; give metrics as functions of (labels, outputs)",
+            stacklevel=2,
+        )
+    return outputs, [scope.get_current_value(variable) for variable in variables], losses
 
 
 # --------------------------------------------------------------------------------------------------

@@ -27,11 +27,12 @@ from tfmat.errors import InputError, Interrupted
 from tfmat.files import atomic_write, make_folder, write_arrays
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tfmat.identification.answer import Identification
     from tfmat.identification.api import Asked, Chosen
     from tfmat.identification.networks import Sidecar
     from tfmat.identification.results import Answer
-    from tfmat.materials.law import Array
     from tfmat.records.cleaning import CleaningOptions
     from tfmat.records.files import RecordFiles
     from tfmat.records.reading import ReadingOptions
@@ -592,7 +593,7 @@ def verify_all(
     return said
 
 
-def _values(result: "Identification", count: int) -> "dict[str, Array]":
+def _values(result: "Identification", count: int) -> "dict[str, np.ndarray]":
     """The first draws from an answer's posterior, by name, with what was given for the specimen."""
     import numpy as np
 

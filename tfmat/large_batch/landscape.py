@@ -185,7 +185,7 @@ class EndedRun:
         """Trainable and other numbers of final.keras, in the order of the network's variables."""
         import keras
 
-        import tfmat.networks  # noqa: F401  registers its layers
+        import tfmat.networks.factory  # noqa: F401  registers its layers
 
         try:
             model = keras.models.load_model(self.folder / "final.keras", compile=False)

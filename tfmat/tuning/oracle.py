@@ -19,7 +19,6 @@ from keras_tuner.oracles import (
 )
 from keras_tuner.src.engine.conditions import Parent
 
-from tfmat.config import Config
 from tfmat.errors import InputError
 from tfmat.files import as_json, make_folder, write_text
 from tfmat.tuning.search import FAILED, Choice, Int, Search, SearchState, TrialRecord
@@ -79,16 +78,11 @@ class _Bayesian(_WithoutFiles, BayesianOptimizationOracle):
 
 
 class Oracle:
-    """The oracle of a search, as search.json left it.
+    """The oracle of a search, as search.json left it; `store` writes its part of that."""
 
-    Args:
-      search: what the config file says now; the algorithm's settings are taken from it.
-      state: of the search; `store` writes the oracle's part of it.
-    """
-
-    def __init__(self, search: Search, base: Config, state: SearchState):
-        self._search = search
-        self._oracle = _make(search, search.max_units(base))
+    def __init__(self, state: SearchState):
+        self._search = search = state.search
+        self._oracle = _make(search, search.max_units(state.base["train_for"]))
         self._oracle.verbose = 0
         self._oracle._max_collisions = _MOST_DRAWS
         with _kept_state():

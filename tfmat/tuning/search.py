@@ -286,9 +286,9 @@ class Search:
             scales[name] = getattr(parameter, "scale", "log" if wide else "linear")
         return scales
 
-    def max_units(self, base: Config) -> int:
+    def max_units(self, train_for: str) -> int:
         """Hyperband: the parts that a full training has; epochs where it is measured in them."""
-        duration = Duration.parse(base.train_for)
+        duration = Duration.parse(train_for)
         return max(1, round(duration.value)) if duration.unit == "epochs" else self.rungs
 
 

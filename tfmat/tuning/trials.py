@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.config import Config, Duration, default_config, read_run_details
+from tfmat.config import Config, Duration, read_run_details
 from tfmat.console import clock_text, log, printable
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.files import (
@@ -274,9 +274,7 @@ def oracle_of(state: SearchState) -> "Oracle":
     """The oracle of a search as it stands. Imports TensorFlow."""
     from tfmat.tuning.oracle import Oracle
 
-    base = default_config()
-    base.train_for = state.base["train_for"]
-    return Oracle(state.search, base, state)
+    return Oracle(state)
 
 
 def oracle_value(search: Search, outcome: Outcome, worst: float) -> float | None:

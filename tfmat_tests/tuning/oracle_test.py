@@ -42,22 +42,22 @@ def ours(search, base, num_trials, function=known_function):
     state = SearchState(search.to_json(), base.to_dict(), Options())
     trials = []
     while len(trials) < num_trials:
-        suggested = step(search, base, state)
+        suggested = step(state)
         if isinstance(suggested, str):
             break
         suggested.oracle_value = function(suggested.values) / suggested.fraction
         suggested.state = DONE
-        oracle = Oracle(search, base, state)
+        oracle = Oracle(state)
         oracle.tell(suggested)
         oracle.store(state)
         trials.append((suggested.values, suggested.oracle_value))
     return trials
 
 
-def step(search, base, state) -> TrialRecord | str:
+def step(state) -> TrialRecord | str:
     content = json.loads(json.dumps(state.oracle))
     state.oracle = content
-    oracle = Oracle(search, base, state)
+    oracle = Oracle(state)
     suggested = oracle.suggest()
     if isinstance(suggested, TrialRecord):
         state.trials[suggested.trial_id] = suggested
@@ -156,15 +156,15 @@ def test_keras_tuner_reloads_a_search(tmp_path):
     search = dataclasses.replace(search, algorithm="bayesian", seed=7)
     state = SearchState(search.to_json(), base.to_dict(), Options())
     for number in range(5):
-        trial = step(search, base, state)
+        trial = step(state)
         trial.state = FAILED if number == 2 else DONE
         trial.value = None if number == 2 else 10.0**-number
         trial.oracle_value = None if number == 2 else -float(number)
-        oracle = Oracle(search, base, state)
+        oracle = Oracle(state)
         oracle.tell(trial)
         oracle.store(state)
         state.end_order.append(trial.trial_id)
-    Oracle(search, base, state).export(tmp_path / "keras_tuner", state)
+    Oracle(state).export(tmp_path / "keras_tuner", state)
     objective = keras_tuner.Objective("val_loss", "min")
     theirs = keras_tuner.oracles.BayesianOptimizationOracle(objective, max_trials=9)
     theirs._set_project_dir(str(tmp_path), "keras_tuner")
@@ -209,13 +209,13 @@ def test_an_exhausted_space_and_a_rung_that_waits():
     base, _ = load_search(SPACE)
     search = Search(space={"optimizer.name": Choice("adam", "sgd")}, algorithm="random")
     state = SearchState(search.to_json(), base.to_dict(), Options())
-    found = [step(search, base, state) for _ in range(3)]
+    found = [step(state) for _ in range(3)]
     assert found[2] == EXHAUSTED and not isinstance(found[1], str)
     # Hyperband with a single bracket left waits for its lower rung.
     hyperband = dataclasses.replace(load_search(SPACE)[1], algorithm="hyperband", max_trials=None)
     state = SearchState(hyperband.to_json(), base.to_dict(), Options())
     for _ in range(50):
-        suggested = step(hyperband, base, state)
+        suggested = step(state)
         if isinstance(suggested, str):
             break
     assert suggested == IDLE

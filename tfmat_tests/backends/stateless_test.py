@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfmat.backends.step import call_layer
 from tfmat.errors import InputError
-from tfmat.optimizers import call_layer
 
 layers, ops = keras.layers, keras.ops
 
