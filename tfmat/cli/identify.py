@@ -234,6 +234,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
 
         write_json(flag_values.json, content)
     details = flag_values.details
+    from tfmat.identification.networks import name_of
     from tfmat.report.answers import csv_text, print_results, workbook
 
     if flag_values.csv is not None:
@@ -244,7 +245,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
             file.write(workbook(every, details))
     print_results(
         content,
-        network=network,
+        network=name_of(network) if network else None,
         details=details,
         cards=cards,
         kind=chosen.kind.title if chosen else "",

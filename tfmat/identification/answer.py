@@ -15,6 +15,7 @@ from tfmat.files import plain
 from tfmat.identification import caveats
 from tfmat.identification.caveats import stability_caveats
 from tfmat.identification.least_squares import (
+    ABOVE_NOISE,
     BestFit,
     RecordFit,
     better_law,
@@ -1334,7 +1335,7 @@ def _without_unfounded_interval(
         trained = np.hypot(settings.noise_mpa or 0.0, settings.noise_relative * root)
         noise = max(noise, 100.0 * float(trained) / record.largest_mpa)
     nearest = errors.get("least_squares", errors["network"])
-    if nearest <= caveats.ABOVE_NOISE * noise:
+    if nearest <= ABOVE_NOISE * noise:
         return predicted
     return dataclasses.replace(predicted, interval=None)
 

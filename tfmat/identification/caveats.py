@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.identification.least_squares import BestFit, RecordFit, minima_near
+from tfmat.identification.least_squares import ABOVE_NOISE, BestFit, RecordFit, minima_near
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
 from tfmat.records.programmes import HOT, check_answer
@@ -26,8 +26,6 @@ _GOOD_RMSE_PERCENT = 1.0
 # On the scale of the label. A value of which only the range is known has 0.29, one that is known to lie in some
 # two thirds of it has 0.2.
 UNIDENTIFIABLE_STD = 0.2
-# The best fit of the right law is as far from the curve as the noise; this many times is something else.
-ABOVE_NOISE = 2.0
 # An error of the law itself that is smaller than this share of the noise moves no parameter by much.
 _OWN_ERROR = 0.25
 # _COARSE: share of the elastic strain; steps of the strain that are larger leave few of them to tell a modulus from.

@@ -572,8 +572,8 @@ _AT_ONCE = 8
 _BETWEEN = 0.1
 # _LEAST_NOISE: noise is not smaller than this share of the largest response, since no more digits are written.
 _LEAST_NOISE = 1e-4
-# _ABOVE_NOISE: errors larger than so many times the noise are the law's.
-_ABOVE_NOISE = 2.0
+# ABOVE_NOISE: errors larger than so many times the noise are the law's.
+ABOVE_NOISE = 2.0
 # _BY_STRAIN: times the noise of the stress; a known error of the strain that makes less of it changes nothing.
 _BY_STRAIN = 0.3
 # COMPLIANCE: share of an elastic strain that machine and extensometer add or leave out, standard deviation. ISO 9513
@@ -1039,7 +1039,7 @@ def deviation_by_strain_noise(
     found = np.gradient(answer, strain) * strain_noise
     deviation = np.hypot(1.0, np.maximum(np.abs(found), known) / stress_noise)
     left = float(np.sqrt(np.mean(np.square((answer - response) / deviation))))
-    if left <= _ABOVE_NOISE * stress_noise:
+    if left <= ABOVE_NOISE * stress_noise:
         return deviation
     return np.hypot(1.0, known / stress_noise) if is_known else None
 

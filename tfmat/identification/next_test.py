@@ -8,8 +8,9 @@ import scipy
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError, nearest
-from tfmat.identification.caveats import ABOVE_NOISE, GIVE_IT
+from tfmat.identification.caveats import GIVE_IT
 from tfmat.identification.least_squares import (
+    ABOVE_NOISE,
     RecordFit,
     correlated_errors,
     fit,

@@ -4,7 +4,6 @@ import base64
 import csv
 import html
 import io
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from rich.text import Text
 from tfmat.console import open_console
 from tfmat.files import spreadsheet_row
 from tfmat.identification.answer import Identification
-from tfmat.identification.networks import name_of
 from tfmat.identification.results import Answer
 from tfmat.report.tables import (
     format_unit,
@@ -148,7 +146,7 @@ def workbook(answers: Sequence[Identification], details: bool = False) -> bytes:
 def print_results(
     results: Sequence[Answer],
     *,
-    network: pathlib.Path | None = None,
+    network: str | None = None,
     details: bool = False,
     cards: Sequence[tuple[str, str]] = (),
     kind: str = "",
@@ -159,7 +157,7 @@ def print_results(
 
     Args:
       results: pooled answers last.
-      network: the folder of the network that answered; None for none.
+      network: the name of the network that answered; None for none.
       cards: what `write_cards` said.
       kind, not_needed: what was tested, and the laws for it that were not fitted, where laws were ranked.
       console: where they are printed; None is standard output.
@@ -206,7 +204,7 @@ def print_results(
         for line in lines:
             console.print(Text(line, style="yellow"), soft_wrap=True)
     if network is not None:
-        console.print(Text(f"network: {name_of(network)}", style="dim"), soft_wrap=True)
+        console.print(Text(f"network: {network}", style="dim"), soft_wrap=True)
     for style, line in cards:
         console.print(Text(line, style=style), soft_wrap=True)
 
