@@ -1311,6 +1311,7 @@ def wanted_measures(target: CurveTarget) -> dict[str, str | None]:
     return {
         "strain": "engineering" if shear else target.strain_measure,
         "stress": "engineering" if shear else target.stress_measure,
+        **({"shear": "engineering"} if shear else {}),
     }
 
 

@@ -2167,7 +2167,9 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         time = find_time_column(table, options.time_column, how.needs_time)
     if how.needs_time:
         table = _with_held_values(table, stem)
-    axes = find_axes(table, options, how.measures)
+    gauges = _gauges_of_shear(table, options, stem) if how.measures.get("shear") else None
+    chosen = dataclasses.replace(options, strain_column=str(gauges[0] + 1)) if gauges else options
+    axes = find_axes(table, chosen, how.measures)
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
     _refuse_two_times(table, axes, mark)
     # A test with a time creeps at a stress, and begins with it; one loading begins with the strain.
@@ -2186,6 +2188,8 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             )
         part = dataclasses.replace(table, rows=rows, steps=[*table.steps, *grouping])
         curve = _curve("_".join(filter(None, (name, label))), part, axes, mark, options)
+        if gauges:
+            curve = _in_shear(curve, part, gauges, mark, options)
         if guess:
             assumed = (*curve.assumed, guess.partition(": ")[2])
             # Units that go with the guess, and not with what the user says.
@@ -2232,6 +2236,62 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         runs = how.one_loading and options.specimen_column != "none"
         curves += _runs(curve, [number for number, _ in rows]) if runs else [curve]
     return curves
+
+
+# _ACROSS: words of a strain across the load. _PLUS_45, _MINUS_45: of one of two gauges across each other.
+_ACROSS = re.compile(r"transvers|trasvers|lateral|latéral|quer", re.IGNORECASE)
+_PLUS_45, _MINUS_45 = (re.compile(rf"(?<![\w/\[±]){sign} ?45(?![\d/])") for sign in (r"\+", "[−-]"))
+# _LAMINATE_45: text on tension of a laminate of ±45°.
+_LAMINATE_45 = re.compile(r"±\s?45|\+\s?/\s?[−-]\s?45|D ?3518|ISO ?14129", re.IGNORECASE)
+
+
+def _gauges_of_shear(
+    table: Table, options: ReadingOptions, stem: str
+) -> tuple[int, int, str] | None:
+    """The columns whose difference is the shear strain, and the text on a ±45° laminate, '' for gauges at ±45°."""
+    found = columns_named(table, "strain")
+    if options.strain_column or any(SHEAR_WORDS.search(table.header[i]) for i in found):
+        return None
+    plus, minus = (
+        [i for i in found if sign.search(table.header[i])] for sign in (_PLUS_45, _MINUS_45)
+    )
+    if len(found) == 2 and len(plus) == len(minus) == 1:
+        return plus[0], minus[0], ""
+    notes = [f"{name}: {text}" for name, text in table.notes.items()]
+    above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
+    said = next(filter(_LAMINATE_45.search, [*notes, *above, stem, table.sheet or ""]), "")
+    across = [i for i, name in enumerate(table.header) if _ACROSS.search(name) and i not in found]
+    return (found[0], across[0], said) if said and len(found) == len(across) == 1 else None
+
+
+def _in_shear(
+    curve: RawCurve,
+    table: Table,
+    gauges: tuple[int, int, str],
+    mark: DecimalMark,
+    options: ReadingOptions,
+) -> RawCurve:
+    """A curve of the first gauge with its shear by both (ASTM D3518, D5379)."""
+    first, second, said = gauges
+    problems: list[str] = []
+    other = find_axis(table, "strain", str(second + 1), options.strain_unit, None, problems)
+    if other is None or other.unit.quantity != "strain" or problems:
+        raise InputError("; ".join(problems) or f"column '{table.header[second]}' is no strain")
+    strain = curve.strain - column_numbers(table, other, mark, may_end=True) * other.unit.factor
+    strain = strain * np.sign(strain[np.nanargmax(np.abs(strain))])
+    step = f"shear strain: '{table.header[first]}' less '{table.header[second]}'"
+    is_axial = said and not SHEAR_WORDS.search(curve.columns[1])
+    if is_axial:
+        step += f"; shear stress: half of the axial one, as '{shorten(said)}' says"
+    return dataclasses.replace(
+        curve,
+        strain=strain,
+        stress_mpa=curve.stress_mpa * (0.5 if is_axial else 1.0),
+        shear_strain="engineering",
+        is_shear=True,
+        columns=("γ of two gauges", "τ"),
+        steps=(*curve.steps, step),
+    )
 
 
 # _VALID, _INVALID, _STATUS: names of columns whose cells say which rows count, do not, or may not.

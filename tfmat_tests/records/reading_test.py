@@ -1902,6 +1902,46 @@ def test_columns_named_by_what_is_held_are_tests(tmp_path, quantity, held, value
         np.testing.assert_allclose(getattr(curve, other), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("head", "names", "half"),
+    [
+        (
+            "±45 tension, ASTM D3518",
+            "Axial strain (%),Transverse strain (%),Axial stress (MPa)",
+            True,
+        ),
+        ("Layup: [+/-45]2s", "Längsdehnung (%),Querdehnung (%),Spannung (MPa)", True),
+        ("ASTM D3518", "Axial strain (%),Transverse strain (%),Shear stress (MPa)", False),
+        ("ASTM D5379", "Strain +45 (%),Strain -45 (%),Stress (MPa)", False),
+        ("Iosipescu", "Strain -45° (%),Strain +45° (%),Stress (MPa)", False),
+        # A tension test with Poisson's ratio, and the shear itself.
+        ("0° tension, ASTM D3039", "Axial strain (%),Transverse strain (%),Stress (MPa)", None),
+        ("ASTM D3518", "Shear strain (%),Transverse strain (%),Shear stress (MPa)", None),
+    ],
+)
+def test_shear_of_a_ply_is_made_of_two_gauges(tmp_path, head, names, half):
+    """γ = εx - εy and τ = σx/2 (ASTM D3518, 10.2 and 11.1), γ = |ε+45| + |ε-45| (ASTM D5379, 11.3)."""
+    one, other = 0.6 * STRAIN, -0.4 * STRAIN
+    if "-45" in names.partition(",")[0]:
+        one, other = other, one
+    rows = [
+        f"{100 * a:.9g},{100 * b:.9g},{s:.9g}" for a, b, s in zip(one, other, STRESS, strict=True)
+    ]
+    path = write(tmp_path, "\n".join([head, "", names, *rows]))
+    wanted = {"strain": "engineering", "stress": "engineering", "shear": "engineering"}
+    (curve,) = read_curves(path, measures=wanted)
+    if half is None:
+        np.testing.assert_allclose(curve.strain, one, rtol=1e-6)
+        np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-6)
+        return
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-6)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS * (0.5 if half else 1.0), rtol=1e-6)
+    assert curve.is_shear and curve.shear_strain == "engineering"
+    # Laws of tension take the strain along the load.
+    if "45 (" not in names and "45°" not in names:
+        np.testing.assert_allclose(read_curves(path)[0].strain, one, rtol=1e-6)
+
+
 @pytest.mark.parametrize("names", ["x,y", "X,Y"])
 def test_columns_called_x_and_y_are_read_as_those_without_names(tmp_path, names):
     curve = read_one(write(tmp_path, table(names)))
