@@ -16,6 +16,7 @@ import numpy as np
 from tfmat.config import Config, DataSection, Settings, default_config, goes_in_pieces
 from tfmat.console import log, open_console, printable, progress_bar
 from tfmat.data.dataset import (
+    Kept,
     PackedDataset,
     check_is_no_dataset,
     check_memory,
@@ -26,8 +27,23 @@ from tfmat.data.dataset import (
 )
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
-from tfmat.launch.processes import available_threads
-from tfmat.records.files import example_curve, write_example_curve, write_example_tests
+from tfmat.launch.processes import (
+    Processes,
+    available_threads,
+    find_processes,
+    in_processes,
+    one_thread_a_product,
+    prepare_tensorflow,
+    processors_per_rank,
+    told_of_binding,
+)
+from tfmat.records.files import (
+    example_curve,
+    find_records,
+    load_records,
+    write_example_curve,
+    write_example_tests,
+)
 from tfmat.records.simulation import CurveSettings, RecordForm
 from tfmat.training.run_folder import RunFolder
 
@@ -35,11 +51,9 @@ if TYPE_CHECKING:
     import keras
 
     from tfmat.backends.base import Backend, Collectives
-    from tfmat.data.dataset import Kept
     from tfmat.identification.evaluate import Evaluated
     from tfmat.identification.networks import Calibration, Identifier, NetworkFile, Spread
     from tfmat.identification.results import Evaluation
-    from tfmat.launch.processes import Processes
     from tfmat.records.record import MeasuredRecord
     from tfmat.training.run import RunResult
 
@@ -136,7 +150,7 @@ _WORTH_TELLING = 3.0  # seconds
 
 
 def trained_part(
-    model: "keras.Model", features: np.ndarray, kept: "Kept"
+    model: "keras.Model", features: np.ndarray, kept: Kept
 ) -> tuple["keras.Model", np.ndarray]:
     """The trained part of a network, and its inputs from records; by one process that is alone."""
     from tfmat.backends.base import Collectives
@@ -183,7 +197,7 @@ def represented(
     front: "keras.Model",
     features: np.ndarray,
     collectives: "Collectives",
-    kept: "Kept",
+    kept: Kept,
     rows: slice = _ALL,
 ) -> np.ndarray:
     """The front's numbers of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
@@ -233,7 +247,7 @@ def represented(
 
 @contextlib.contextmanager
 def _seeing(
-    front: "keras.Model", features: np.ndarray, threads: int, kept: "Kept", *, alone: bool
+    front: "keras.Model", features: np.ndarray, threads: int, kept: Kept, *, alone: bool
 ) -> Iterator[Callable[[list[slice]], Iterable[np.ndarray]]]:
     """The front's numbers of some blocks, by threads of TensorFlow's.
 
@@ -242,7 +256,6 @@ def _seeing(
     """
     import tensorflow as tf
 
-    from tfmat.launch.processes import in_processes, one_thread_a_product
     from tfmat.networks.law_fit import LawFit
 
     fit = front.layers[-1]
@@ -510,7 +523,6 @@ def evaluate_run(
     """
     from tfmat.identification.evaluate import evaluate, find_test_data
     from tfmat.identification.networks import Identifier, read_sidecar
-    from tfmat.launch.processes import prepare_tensorflow
     from tfmat.report.run_files import write_evaluation
 
     # A run that is not there is named before TensorFlow is loaded.
@@ -555,7 +567,6 @@ def evaluation_of(workdir: str) -> "Evaluation":
     file = pathlib.Path(workdir) / "evaluation.json"
     if not file.exists():
         from tfmat.identification.evaluate import find_test_data
-        from tfmat.launch.processes import prepare_tensorflow
 
         dataset = PackedDataset.open(find_test_data(workdir), verify=False)
         prepare_tensorflow(own_program=True)
@@ -618,7 +629,6 @@ def _example(
 ) -> "tuple[pathlib.Path, Sequence[MeasuredRecord]]":
     """The law's example, where it lies and what is read of it."""
     from tfmat.identification.networks import read_sidecar
-    from tfmat.records.files import find_records, load_records
 
     law = settings.build_law()
     if settings.programmes():
@@ -701,7 +711,6 @@ def plan_job(
       processes: of a job on another machine; by default those that the launcher started here.
     """
     from tfmat.backends.registry import check_backend, check_config_for
-    from tfmat.launch.processes import find_processes
 
     check_backend(backend)
     settings, processes = Settings.of(config), processes or find_processes()
@@ -730,7 +739,7 @@ def plan_job(
     return job
 
 
-def _check_processes(backend: str, settings: Settings, processes: "Processes") -> None:
+def _check_processes(backend: str, settings: Settings, processes: Processes) -> None:
     if backend == "single" and processes.size > 1:
         raise InputError(
             f"{processes.launcher} started {processes.size} processes, but --backend=single is for one: each would "
@@ -833,7 +842,6 @@ def main_job(
       InputError, DivergedError, Interrupted.
     """
     from tfmat.backends.registry import make_backend
-    from tfmat.launch.processes import find_processes, told_of_binding
 
     processes = find_processes()
     if processes.rank == 0 and (bound := told_of_binding(processes)):
@@ -864,10 +872,9 @@ def main_job(
 
 
 def _prepare_tensorflow(
-    settings: Settings, backend: str, processes: "Processes", workdir: str
+    settings: Settings, backend: str, processes: Processes, workdir: str
 ) -> None:
     from tfmat.launch.machine import recorded_onednn
-    from tfmat.launch.processes import prepare_tensorflow, processors_per_rank
 
     options, on_mesh, several = settings.parallel, backend == "dtensor", processes.size > 1
     prepare_tensorflow(

@@ -22,9 +22,9 @@ from tfmat.cli.flags import (
     text,
     whole,
 )
-from tfmat.console import printable, progress_bar
+from tfmat.console import printable, progress_bar, run_progress
 from tfmat.errors import InputError, Interrupted
-from tfmat.files import atomic_write, make_folder, write_arrays
+from tfmat.files import atomic_write, make_folder, write_arrays, write_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -230,8 +230,6 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     if flag_values.verify is not None and specimen is not None and network is not None:
         cards += verify_all(flag_values, specimen, network, results, content)
     if flag_values.json is not None:
-        from tfmat.files import write_json
-
         write_json(flag_values.json, content)
     details = flag_values.details
     from tfmat.identification.networks import name_of
@@ -543,7 +541,6 @@ def verify_all(
     """
     import numpy as np
 
-    from tfmat.console import run_progress
     from tfmat.identification.results import Verified
     from tfmat.launch.processes import available_threads
     from tfmat.report.figures import save_figure, verification_figure

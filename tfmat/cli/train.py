@@ -45,7 +45,7 @@ from tfmat.cli.flags import (
     whole,
 )
 from tfmat.errors import InputError
-from tfmat.files import check_json, make_folder, read_json
+from tfmat.files import check_json, make_folder, read_json, write_json
 
 if TYPE_CHECKING:
     from tfmat.backends.layouts import Collective, Footprint, Plan
@@ -341,7 +341,6 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     num_reference = flag_values.num_reference if flag_values.reference else 0
     scores = evaluate_run(flag_values.workdir, flag_values.data_dir, num_reference)
     from tfmat.console import open_console
-    from tfmat.files import write_json
     from tfmat.report.pages import write_training_report
     from tfmat.report.tables import evaluation_tables
 

@@ -9,7 +9,7 @@ import pathlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import least_squares
 
-from tfmat.backends.base import SavedArrays
+from tfmat.backends.base import SavedArrays, share_or_copy
 from tfmat.config import (
     Config,
     Settings,
@@ -33,7 +33,7 @@ from tfmat.config import (
     seconds_of,
 )
 from tfmat.console import clock_text, log
-from tfmat.data.dataset import PackedDataset
+from tfmat.data.dataset import PackedDataset, is_dataset
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
 from tfmat.large_batch.landscape import RunLoss
@@ -54,11 +54,17 @@ from tfmat.report.figures import (
     worker_axis,
 )
 from tfmat.training.run_folder import MetricsLine, RunFolder, find_run_file, read_metrics
-from tfmat.workflow import curves_to_train
-
-if TYPE_CHECKING:
-    from tfmat.workflow import Job
-
+from tfmat.workflow import (
+    Job,
+    curve_settings,
+    curves_to_train,
+    evaluation_of,
+    make_dataset,
+    named_dataset,
+    plan_job,
+    train,
+    trained_part,
+)
 
 # --------------------------------------------------------------------------------------------------
 # The runs of a study, one after the other: each is an ordinary run in a folder of its own.
@@ -84,7 +90,7 @@ class StudyRun:
 
 def run_all(
     runs: Sequence[StudyRun], workdir: str, data_dir: str
-) -> Iterator[tuple[StudyRun, "Job", pathlib.Path]]:
+) -> Iterator[tuple[StudyRun, Job, pathlib.Path]]:
     """Trains what has not ended yet, and yields each run, as it was planned, and its folder as soon as it has.
 
     Raises:
@@ -92,8 +98,6 @@ def run_all(
         settings or data.
       Interrupted.
     """
-    from tfmat.workflow import plan_job
-
     folder = pathlib.Path(workdir)
     jobs = [
         plan_job(run.config, workdir=str(folder / run.name), data_dir=data_dir, backend="single")
@@ -129,7 +133,6 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
       InputError: also where the largest batch is larger than the training set.
     """
     from tfmat.launch.processes import prepare_tensorflow
-    from tfmat.workflow import curve_settings, curves_to_train, make_dataset, named_dataset
 
     dataset, num_curves = named_dataset(config, data_dir), config.data.num_curves
     num_train = curves_to_train(
@@ -150,7 +153,6 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
     import keras
 
     from tfmat.backends.registry import make_backend
-    from tfmat.workflow import train
 
     keras.backend.clear_session()
     make_folder(path)
@@ -440,7 +442,6 @@ def lr_range(
     @functools.cache
     def seen() -> np.ndarray:
         from tfmat.networks.factory import build_for
-        from tfmat.workflow import trained_part
 
         rows = slice(curves_to_train(config, dataset.num_train))
         return trained_part(build_for(config, dataset), dataset.features[rows], dataset.kept)[1]
@@ -933,7 +934,7 @@ def learning_curve(
     return content
 
 
-def weights_at(job: "Job", config: Config, width: float) -> int:
+def weights_at(job: Job, config: Config, width: float) -> int:
     """Trainable numbers of a run's network with `width` times the config's dense units."""
     settings = Settings.of(_at(config, width=width))
     return dataclasses.replace(job, settings=settings).num_weights
@@ -1034,8 +1035,6 @@ def _at(config: Config, width: float, **keys: Any) -> Config:
 
 def _study_run(config: Config, count: int, width: float, seed: int, data_dir: str) -> StudyRun:
     """A run on so many curves: the first ones of a data set, or of a simulated set of that size."""
-    from tfmat.data.dataset import is_dataset
-
     # A quarter of a simulated set validates.
     size = (
         {"data__num_train": count}
@@ -1061,8 +1060,6 @@ def _study_run(config: Config, count: int, width: float, seed: int, data_dir: st
 
 def _scores(path: pathlib.Path) -> tuple[dict[str, float] | None, dict[str, float]]:
     """η (None where not known) and root mean square (% of the range) on the test curves: parameter -> number."""
-    from tfmat.workflow import evaluation_of
-
     found = evaluation_of(str(path))
     reference = found.reference
     eta = {name: one.eta for name, one in reference.parameters.items()} if reference else None
@@ -1307,8 +1304,6 @@ def noise_scale_of_run(
     Raises:
       InputError: where there is no checkpoint, or the sizes do not fit.
     """
-    from tfmat.workflow import curves_to_train
-
     config, beside = load_saved_config(find_run_file(workdir, "config.json"))
     if not 1 <= small < big or big % small or groups < 2:
         raise InputError(
@@ -1354,9 +1349,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     """The trained part of the run's model, and rows -> gradients of its mean loss with the present weights."""
     import tensorflow as tf
 
-    from tfmat.backends.base import share_or_copy
     from tfmat.networks.factory import build_for, losses_and_metrics
-    from tfmat.workflow import curves_to_train, trained_part
 
     train = slice(curves_to_train(config, dataset.num_train))
     whole = build_for(config, dataset)

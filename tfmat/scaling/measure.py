@@ -60,7 +60,7 @@ from tfmat.launch.mpirun import (
     end_with_parent,
     mpirun_command,
 )
-from tfmat.launch.processes import Processes, find_processes, prepare_mpi
+from tfmat.launch.processes import Processes, find_processes, prepare_mpi, prepare_tensorflow
 from tfmat.launch.slurm import ENDED, Site, SlurmJob, cancel, job_script, job_states, submit
 from tfmat.launch.watchdog import ByNote, Star, meet
 from tfmat.scaling.study import (
@@ -310,8 +310,6 @@ def measure_steps(order: Order, processes: Processes, folder: pathlib.Path) -> l
     """The measurements of each task on this process, in their order."""
     config, tasks = order.checked_config, order.group.tasks
     prepare(order.group.variant, config, processes)
-    from tfmat.data.dataset import PackedDataset
-
     dataset = PackedDataset.open(order.dataset, verify=False)
     with (
         make_variant_backend(order, processes, folder) as backend,
@@ -339,8 +337,6 @@ def measure_steps(order: Order, processes: Processes, folder: pathlib.Path) -> l
 
 def prepare(variant: Variant, config: Config, processes: Processes) -> None:
     """Imports TensorFlow as `tfmat train` would for these workers."""
-    from tfmat.launch.processes import prepare_tensorflow
-
     prepare_tensorflow(
         one_thread_an_operation=goes_in_pieces(config.model),
         # As many as `_take_processors` has left this process.
@@ -459,7 +455,6 @@ def measure_training(order: Order, processes: Processes, folder: pathlib.Path) -
     """The only task, trained as the main job does; rank 0 knows of all ranks."""
     config, variant = order.checked_config, order.group.variant
     prepare(variant, config, processes)
-    from tfmat.data.dataset import PackedDataset
     from tfmat.networks.factory import build_for
     from tfmat.training.run import Trainer
 
@@ -1318,8 +1313,6 @@ def networks_and_libraries(networks: Networks, folder: pathlib.Path) -> Describe
 
 def describe(order: Networks, processes: Processes, folder: pathlib.Path) -> Described:
     """Called by the process, see `Spec`: builds each model once."""
-    from tfmat.launch.processes import prepare_tensorflow
-
     prepare_tensorflow(own_program=True)
     models = {
         name: _describe(name, Config(content), order.num_outputs)

@@ -127,7 +127,7 @@ def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(tmp_path, mon
         if np.shape(found) and len(list((tmp_path / "data").glob("*/fits-*"))) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(processes, "in_processes", counted)
+    monkeypatch.setattr(workflow, "in_processes", counted)
     monkeypatch.setattr(processes, "available_threads", lambda: 2)
     monkeypatch.setattr(Kept, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
