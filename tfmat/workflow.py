@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfmat.backends.base import Backend, Collectives
+from tfmat.backends.registry import check_backend, check_config_for, make_backend
 from tfmat.config import Config, DataSection, Settings, default_config, goes_in_pieces
 from tfmat.console import log, open_console, printable, progress_bar
 from tfmat.data.dataset import (
@@ -44,17 +46,16 @@ from tfmat.records.files import (
     write_example_curve,
     write_example_tests,
 )
+from tfmat.records.record import MeasuredRecord
 from tfmat.records.simulation import CurveSettings, RecordForm
 from tfmat.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import keras
 
-    from tfmat.backends.base import Backend, Collectives
     from tfmat.identification.evaluate import Evaluated
     from tfmat.identification.networks import Calibration, Identifier, NetworkFile, Spread
     from tfmat.identification.results import Evaluation
-    from tfmat.records.record import MeasuredRecord
     from tfmat.training.run import RunResult
 
 # --------------------------------------------------------------------------------------------------
@@ -153,7 +154,6 @@ def trained_part(
     model: "keras.Model", features: np.ndarray, kept: Kept
 ) -> tuple["keras.Model", np.ndarray]:
     """The trained part of a network, and its inputs from records; by one process that is alone."""
-    from tfmat.backends.base import Collectives
     from tfmat.networks.factory import parted
 
     front, trained = parted(model)
@@ -177,7 +177,6 @@ def know_fits(
     """
     import keras
 
-    from tfmat.backends.base import Collectives
     from tfmat.identification.evaluate import check_same_task
 
     known = identifier.around_fits
@@ -196,7 +195,7 @@ def know_fits(
 def represented(
     front: "keras.Model",
     features: np.ndarray,
-    collectives: "Collectives",
+    collectives: Collectives,
     kept: Kept,
     rows: slice = _ALL,
 ) -> np.ndarray:
@@ -293,7 +292,7 @@ def _seeing(
         )
 
 
-def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunResult":
+def train(dataset: PackedDataset, *, workdir: str, backend: Backend) -> "RunResult":
     """Trains the network of the backend's settings on the data set, with the sidecar of what its numbers mean."""
     from tfmat.networks.factory import build_for, losses_and_metrics, parted
     from tfmat.training.run import Run, make_source
@@ -338,7 +337,7 @@ def train(dataset: PackedDataset, *, workdir: str, backend: "Backend") -> "RunRe
     )
 
 
-def _tell_network(model: "keras.Model", num_outputs: int, backend: "Backend") -> None:
+def _tell_network(model: "keras.Model", num_outputs: int, backend: Backend) -> None:
     log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
     if backend.world_size > 1:
         log(f"{backend.name}: {backend.sharing(backend.settings.global_batch_size)}")
@@ -359,13 +358,13 @@ def curves_to_train(config: Settings | Config, num_train: int) -> int:
     return wanted
 
 
-def _has_ended(workdir: str, backend: "Backend") -> bool:
+def _has_ended(workdir: str, backend: Backend) -> bool:
     """Whether the run was trained before, as rank 0 finds it."""
     ended = backend.rank == 0 and RunFolder(workdir).status().ended
     return bool(backend.collectives.broadcast(ended))
 
 
-def _callbacks(settings: Settings, workdir: str, backend: "Backend") -> list[Any]:
+def _callbacks(settings: Settings, workdir: str, backend: Backend) -> list[Any]:
     """Keras callbacks of this rank. They begin once this process is sure to train."""
     from keras.callbacks import EarlyStopping, LambdaCallback, TensorBoard
 
@@ -398,7 +397,7 @@ def sidecar(config: Settings | Config, dataset: PackedDataset) -> "NetworkFile":
     )
 
 
-def compiles_loss(config: Settings, backend: "Backend") -> bool:
+def compiles_loss(config: Settings, backend: Backend) -> bool:
     """Whether XLA compiles the loss of a posterior: not on a mesh, on GPUs, or where it compiles the whole step."""
     import tensorflow as tf
 
@@ -710,8 +709,6 @@ def plan_job(
       config, workdir, data_dir, backend: see `main_job`.
       processes: of a job on another machine; by default those that the launcher started here.
     """
-    from tfmat.backends.registry import check_backend, check_config_for
-
     check_backend(backend)
     settings, processes = Settings.of(config), processes or find_processes()
     check_config_for(backend, settings, processes)
@@ -841,8 +838,6 @@ def main_job(
     Raises:
       InputError, DivergedError, Interrupted.
     """
-    from tfmat.backends.registry import make_backend
-
     processes = find_processes()
     if processes.rank == 0 and (bound := told_of_binding(processes)):
         log(f"note: {bound}")
@@ -889,7 +884,7 @@ def _prepare_tensorflow(
     )
 
 
-def _dataset_for_all(job: Job, data_dir: str, workers: "Backend") -> PackedDataset:
+def _dataset_for_all(job: Job, data_dir: str, workers: Backend) -> PackedDataset:
     """The data set, made by rank 0 while the others wait, and then mapped by each: a node holds it in memory once."""
     if workers.rank == 0:
         workers.collectives.announce("simulating curves", 0)

@@ -29,6 +29,7 @@ from tfmat.cli.flags import (
     whole,
 )
 from tfmat.errors import InputError
+from tfmat.files import make_folder
 
 if TYPE_CHECKING:
     from tfmat.large_batch.landscape import EndedRun, LandscapeOptions
@@ -545,7 +546,6 @@ def _measure_landscapes(
     runs: "list[EndedRun]", options: "LandscapeOptions", folder: pathlib.Path, between: bool
 ) -> list[str]:
     """The lines that rank 0 prints; none on the others."""
-    from tfmat.files import make_folder
     from tfmat.launch.processes import find_processes, prepare_tensorflow, processors_per_rank
 
     processes = find_processes()

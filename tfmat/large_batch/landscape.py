@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from tfmat.backends.base import Collectives
 from tfmat.config import Config, load_saved_config
 from tfmat.data.dataset import PackedDataset, is_dataset
 from tfmat.errors import InputError, Interrupted
@@ -54,7 +55,6 @@ from tfmat.training.run_folder import RunFolder, find_run_file
 if TYPE_CHECKING:
     import keras
 
-    from tfmat.backends.base import Collectives
     from tfmat.networks.factory import Losses
 
 # --------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def load_curves(
     dataset: PackedDataset,
     rows: NDArray[np.int64],
     front: "keras.Model | None",
-    collectives: "Collectives",
+    collectives: Collectives,
     dtype: str,
 ) -> Curves:
     """The rows [blocks, width] of a data set, seen through the network's front where it has one."""
@@ -616,7 +616,7 @@ class Field:
     """
 
     options: LandscapeOptions
-    collectives: "Collectives"
+    collectives: Collectives
     x: Any
     y: Any
     directions: Sequence[Weights]
@@ -646,7 +646,7 @@ def build_field(
     run: EndedRun,
     options: LandscapeOptions,
     minima: Sequence[tuple[Weights, Weights]],
-    collectives: "Collectives",
+    collectives: Collectives,
 ) -> Field:
     """Loads the curves and makes the directions; every rank calls it.
 
@@ -973,7 +973,7 @@ def measure_landscape(
     runs: Sequence[EndedRun],
     options: LandscapeOptions,
     file: pathlib.Path,
-    collectives: "Collectives",
+    collectives: Collectives,
     *,
     progress: Progress | None = None,
     stopped: Callable[[], int] = lambda: 0,
@@ -1062,7 +1062,7 @@ class _Kept:
         self,
         file: pathlib.Path,
         settings: LandscapeSettings,
-        collectives: "Collectives",
+        collectives: Collectives,
         stopped: Callable[[], int],
     ):
         self._file, self._unfinished = file, file.with_suffix(".unfinished.json")

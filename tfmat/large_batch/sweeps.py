@@ -22,6 +22,7 @@ from scipy import stats
 from scipy.optimize import least_squares
 
 from tfmat.backends.base import SavedArrays, share_or_copy
+from tfmat.backends.registry import make_backend
 from tfmat.config import (
     Config,
     Settings,
@@ -37,6 +38,7 @@ from tfmat.data.dataset import PackedDataset, is_dataset
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
 from tfmat.large_batch.landscape import RunLoss
+from tfmat.launch.processes import prepare_tensorflow
 from tfmat.report.figures import (
     BAND,
     COLOURS,
@@ -132,8 +134,6 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
     Raises:
       InputError: also where the largest batch is larger than the training set.
     """
-    from tfmat.launch.processes import prepare_tensorflow
-
     dataset, num_curves = named_dataset(config, data_dir), config.data.num_curves
     num_train = curves_to_train(
         config, dataset.num_train if dataset else num_curves - num_curves // 4
@@ -151,8 +151,6 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
 def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> None:
     """Trains into `path`, from its last checkpoint if there is one; a run that diverges has ended too."""
     import keras
-
-    from tfmat.backends.registry import make_backend
 
     keras.backend.clear_session()
     make_folder(path)
@@ -481,7 +479,6 @@ def _test(
     progress: Progress | None,
 ) -> pd.DataFrame:
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test; `features` of all training curves."""
-    from tfmat.backends.registry import make_backend
     from tfmat.networks.factory import build_for, losses_and_metrics, parted
     from tfmat.optimizers import ExponentialRise, build_optimizer
     from tfmat.training.run import build_to_measure, make_source

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from tfmat.backends.base import Collectives
 from tfmat.backends.layouts import Weight, weights_of
+from tfmat.backends.registry import make_backend
 from tfmat.config import (
     BATCH,
     Config,
@@ -349,8 +350,6 @@ def prepare(variant: Variant, config: Config, processes: Processes) -> None:
 
 def make_variant_backend(order: Order, processes: Processes, folder: pathlib.Path) -> Any:
     """The variant's backend."""
-    from tfmat.backends.registry import make_backend
-
     variant, config = order.group.variant, order.checked_config
     settings = Settings.of(config)
     if variant.mesh:
