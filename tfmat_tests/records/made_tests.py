@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Plastic(HistoryLaw):
     strain_measure = "true"
     stress_measure = "true"
     max_strain = (0.01, 0.1)
-    tests = ("cyclic",)
+    tests: ClassVar[tuple[str, ...]] = ("cyclic",)
 
     def respond(self, history: History, parameters: Array) -> Array:
         strain = np.broadcast_to(history.driven, (len(parameters), history.driven.shape[1]))
@@ -86,7 +87,7 @@ def tension(
 class Viscous(Plastic):
     """Told the time, and nothing else: enough to read its tests."""
 
-    tests = ("relaxation",)
+    tests: ClassVar[tuple[str, ...]] = ("relaxation",)
 
     def respond(self, history: History, parameters: Array) -> Array:
         assert history.time is not None
