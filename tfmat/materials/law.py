@@ -6,7 +6,7 @@ import functools
 import itertools
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,16 +74,6 @@ class History:
         return dataclasses.replace(self, **arrays)
 
 
-class Solver(Protocol):
-    """Answers one history many times, for parameters that change little from one time to the next."""
-
-    def rows(self, chosen: Any) -> "Solver":
-        """The solver of some of the specimens: an index array or a slice."""
-
-    def expand(self, parameters: Array) -> tuple[Array, Array]:
-        """The same as `Law.respond` and `Law.sensitivities`."""
-
-
 @dataclasses.dataclass(frozen=True)
 class TestSet:
     """The tests of each material: histories whose points stand one test after the other.
@@ -113,14 +103,6 @@ class TestSet:
     def joined(self, answer: Callable[[History], Array]) -> Array:
         """The `answer` for each test, [materials, points of the test, ...], joined along the points."""
         return self._in_units(np.concatenate([answer(each) for each in self.histories], axis=1))
-
-    def expanded(self, solvers: Sequence[Solver], parameters: Array) -> tuple[Array, Array]:
-        """Responses and sensitivities of all tests by their solvers, joined along the points."""
-        answers = [solver.expand(parameters) for solver in solvers]
-        response, sensitivities = (
-            self._in_units(np.concatenate(parts, axis=1)) for parts in zip(*answers, strict=True)
-        )
-        return response, sensitivities
 
     def _in_units(self, joined: Array) -> Array:
         unit = np.asarray(self.unit)
@@ -507,10 +489,6 @@ class Law(abc.ABC):
         response = self.respond(history, parameters)[..., None]
         return np.concatenate([response, self.sensitivities(history, parameters)], axis=2)
 
-    def solver(self, history: History) -> Solver | None:
-        """Answers a fit's many questions sooner than `respond` does; None where the law has no solver."""
-        return None
-
     def sorted_labels(self, labels: Array) -> Array:
         """The unique form of labels [curves, identified]: interchangeable terms in falling order."""
         return in_falling_order(labels, self.label_columns_of_terms)
@@ -605,14 +583,9 @@ class Law(abc.ABC):
             derivatives = self.derivatives(strain, parameters)
         return self._by_labels(derivatives, parameters)
 
-    def label_expansion(
-        self, strain: Array | TestSet, labels: Array, solvers: Sequence[Solver] = ()
-    ) -> tuple[Array, Array]:
-        """The `label_stress` and `label_derivatives`; of a test set by the `solvers` of its tests, if given."""
+    def label_expansion(self, strain: Array | TestSet, labels: Array) -> tuple[Array, Array]:
+        """The `label_stress` and `label_derivatives` together."""
         parameters = self.from_labels(labels)
-        if isinstance(strain, TestSet) and solvers:
-            response, derivatives = strain.expanded(solvers, parameters)
-            return response, self._by_labels(derivatives, parameters)
         if isinstance(strain, TestSet):
             both = strain.joined(lambda history: self.expanded(history, parameters))
             return both[..., 0], self._by_labels(both[..., 1:], parameters)

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.materials.law import Array, History, Law, Solver, TestSet
+from tfmat.materials.law import Array, History, Law, TestSet
 
 # --------------------------------------------------------------------------------------------------
 # Many curves at once, in blocks that stay in the processor's cache: faster than whole arrays, and little memory.
@@ -236,7 +236,6 @@ class Residuals:
     Attributes:
       strain, stress: [curves, points], - and MPa; or a test set, and its responses.
       weights: [curves, points], 0 where padded, otherwise 1 / standard deviation (or 1).
-      solvers: of all tests, for searches, where the law has them; see `searched`.
       bends: whether long searches follow the bend of a valley.
     """
 
@@ -246,7 +245,6 @@ class Residuals:
     strain: Array | TestSet
     stress: Array
     weights: Array
-    solvers: tuple[Solver, ...] = ()
     _found: tuple[Array, Array] | None = None  # labels, and the derivatives of the residuals there
 
     def __post_init__(self) -> None:
@@ -258,27 +256,17 @@ class Residuals:
 
     def rows(self, rows: NDArray[np.integer] | Flags | slice) -> Self:
         """Some of the curves."""
-        solvers = tuple(solver.rows(rows) for solver in self.solvers)
         found = self._found and (self._found[0][rows], self._found[1][rows])
         given = (self.strain[rows], self.stress[rows], self.weights[rows])
-        return type(self)(self.law, *given, solvers, found)
-
-    def searched(self) -> "Residuals":
-        """The same, for answers at many labels one after the other, with the law's solvers where it has them."""
-        if not isinstance(self.strain, TestSet):
-            return self
-        found = [self.law.solver(history) for history in self.strain.histories]
-        solvers = tuple(each for each in found if each is not None)
-        # They answer all tests together, or none.
-        return dataclasses.replace(self, solvers=solvers) if len(solvers) == len(found) else self
+        return type(self)(self.law, *given, found)
 
     def values(self, labels: Array, and_jacobian: bool = False) -> Array:
         """Residuals at labels [curves, identified]: [curves, points].
 
         Where the jacobian is likely to be asked for next, a law that solves for its stress gives both at once.
         """
-        if self.solvers or (and_jacobian and self.law.solves):
-            values, jacobian = self.law.label_expansion(self.strain, labels, self.solvers)
+        if and_jacobian and self.law.solves:
+            values, jacobian = self.law.label_expansion(self.strain, labels)
             self._found = labels, self._weighted(jacobian)
         else:
             values = self.law.label_stress(self.strain, labels)
@@ -360,7 +348,7 @@ def minimise(
     for first in range(0, curves, chunk):
         rows = slice(first, first + chunk)
         _minimise(
-            residuals.rows(rows).searched(),
+            residuals.rows(rows),
             Minimum(*(array[rows] for array in vars(found).values())),
             max_iterations,
             tolerance[rows],

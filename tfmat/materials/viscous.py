@@ -3,14 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError
 from tfmat.materials.law import HELD_METAL, Array, History, HistoryLaw, Parameter
-from tfmat.materials.numerics import in_steps, rows_in_block
+from tfmat.materials.numerics import in_steps
 
 # --------------------------------------------------------------------------------------------------
 # Viscoplastic specimens side by side: their growth of plastic strain step by step, and its derivatives.
@@ -32,7 +32,6 @@ class Specimens:
 
     Attributes:
       most_steps: of Newton's method for one implicit step.
-      last_change: what the last of them changed, [specimens].
     """
 
     most_steps = 100
@@ -45,27 +44,17 @@ class Specimens:
         self._drives_strain = drives_strain
         self._plastic = np.zeros(columns.shape[1])
         self._path = np.zeros(columns.shape[1])  # length of the plastic strain's path, p
-        # Where the searches begin; None leaves it to the equation.
+        # Where a search begins.
         self._log_speed: Array = np.full(columns.shape[1], np.inf)
-        self._log_growth: Array | None = None
-        self.last_change: Array = np.zeros(columns.shape[1])
         self._derivatives = np.zeros((2, *columns.shape)) if differentiate else None
 
     def advance(self, increment: Array, duration: Array) -> Array:
-        """See `tfmat.materials.numerics.Specimens`; the stress or the strain, or its derivatives."""
+        """See `tfmat.materials.numerics.Specimens`; stress or strain, and then its derivatives if asked."""
         self.move(increment, duration)
-        driven, modulus = self._driven, self._columns[0]
-        if self._derivatives is None:
-            if self._drives_strain:
-                return np.asarray(modulus * (driven - self._plastic))
-            return np.asarray(driven / modulus + self._plastic)
-        by_parameter = self._derivatives[1].copy()
-        if self._drives_strain:
-            by_parameter *= -modulus
-            by_parameter[0] += driven - self._plastic
-        else:
-            by_parameter[0] -= driven / modulus**2
-        return by_parameter[self._chosen]
+        by_parameter = None if self._derivatives is None else self._derivatives[1]
+        return _answer(
+            self._columns, self._drives_strain, self._driven, self._plastic, by_parameter
+        )[[0, *(1 + column for column in self._chosen or ())]]
 
     def move(self, increment: Array, duration: Array) -> None:
         """Takes the specimens on by a further `increment` of what is driven, in `duration` seconds."""
@@ -115,7 +104,7 @@ class Specimens:
         self._plastic = self._plastic + times * step.sign * step.growth
 
     def _step(self, driven: Array, duration: Array, held: NDArray[np.bool_]) -> "Step":
-        modulus, first_yield, gain, saturation, _, exponent = self._columns
+        modulus, first_yield, gain, saturation = self._columns[:4]
         tried = modulus * (driven - self._plastic) if self._drives_strain else driven
         left = gain * np.exp(-saturation * self._path)
         over = np.abs(tried) - (first_yield + gain - left)
@@ -129,15 +118,19 @@ class Specimens:
             stiffness=modulus if self._drives_strain else np.zeros_like(modulus),
             left=left,
         )
-        if not step.holds.all():
-            self._log_speed = self._euler(step)
-            step.growth = step.duration * np.exp(exponent * self._log_speed)
-        if step.holds.any():
-            decayed = np.exp(self._decayed(step))
-            step.growth = decayed if held.all() else np.where(held, decayed, step.growth)
-        step.growth = np.where(flows, step.growth, 0.0)
+        step.growth = np.where(flows, self._solved(step), 0.0)
         step.flows = step.growth > 0.0
         return step
+
+    def _solved(self, step: "Step") -> Array:
+        """The growth of specimens that flow."""
+        growth = np.zeros_like(step.over)
+        if not step.holds.all():
+            self._log_speed = self._euler(step)
+            growth = step.duration * np.exp(self._columns[5] * self._log_speed)
+        if step.holds.any():
+            growth = np.where(step.holds, np.exp(self._decayed(step)), growth)
+        return growth
 
     def _euler(self, step: "Step") -> Array:
         """ln x, where x^n is the rate at the end of the step: K x + M w + R(p + w) - R(p) = f with w = x^n duration.
@@ -173,7 +166,6 @@ class Specimens:
             # Overflow ends a search too; specimens that do not flow are not searched for.
             if not ((change > _LAST_STEP) & asked).any():
                 break
-        self.last_change = change
         return tried
 
     def _decayed(self, step: "Step") -> Array:
@@ -185,18 +177,16 @@ class Specimens:
         """
         drag, exponent = self._columns[4:]
         first = np.log(step.duration) + exponent * np.log(step.over / drag)
-        tried = first if self._log_growth is None else np.minimum(self._log_growth, first)
+        tried = first
         asked = step.flows & step.holds
         for _ in range(self.most_steps):
             growth = np.exp(tried)
             mean, change, scale = self._mean_stiffness(step, growth)
             logarithm, by_share, _ = _mean_rate(scale * mean, exponent - 1.0)
             error = tried - first - logarithm
-            moved = tried - error / (1.0 - by_share * scale * (change - mean))
-            tried = moved
+            tried = tried - error / (1.0 - by_share * scale * (change - mean))
             if not ((np.abs(error) > _LAST_STEP) & asked).any():
                 break
-        self.last_change = np.abs(error)
         return np.asarray(tried)
 
     def _mean_stiffness(self, step: "Step", growth: Array) -> tuple[Array, Array, Array]:
@@ -319,63 +309,15 @@ def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Whole histories of viscoplastic specimens at once, for fits: parameters that change little from answer to answer.
-#
-# Going from point to point costs some two hundred short NumPy calls each. Here the states at all points are unknowns
-# together: Newton's method, begun with the states of the last answer, takes a few calls on large arrays and leaves
-# one short recurrence, which is linear. (So Y. H. Lim et al., Parallelizing non-linear sequential models over the
-# sequence length, ICLR 2024, arXiv:2309.12252.) It ends where every step holds, with the answer that going from point
-# to point gives; specimens that it does not settle are gone through from point to point.
+# Few viscoplastic specimens, one by one.
 
 
-# A step that changes the states by less than this share of the largest is the last: convergence is quadratic.
-_LAST_STEP_OF_HISTORY = 1e-6
-# Steps for whole histories, at most, and in each of them for the growth of each implicit step.
-_MOST_STEPS, _INNER_STEPS = 12, 2
-# In steady flow a specimen flows at the rate of loading, and rounding says which is faster. So near to each other they
-# count as they did in the last answer; either way of taking such a step is as good.
-_UNDECIDED = 1e-3
-# _FEW: so many specimens are gone through one by one, which takes a millisecond each; of _FEWEST that is quicker than
-# Newton's method for whole histories.
-_FEW, _FEWEST = 32, 3
+# _FEW: so many specimens are gone through one by one, which takes a millisecond each. Of more, the two hundred short
+# NumPy calls of each point take less.
+_FEW = 48
 _LARGEST_LOGARITHM = 700.0
-# _MOST_PATH: of plastic strain, beyond which no specimen of interest goes.
-_MOST_PATH = 10.0
 # _FROM_ONE: exponents so near to 1 count as 1 plus it, which moves a response by a few times as much.
 _FROM_ONE = 1e-7
-# States are foreseen to first order where that moves them by no more than this share of the largest.
-_FORESEEN = 0.3
-
-
-class Histories:
-    """Specimens under one history: a `tfmat.materials.law.Solver`."""
-
-    def __init__(self, history: History, chosen: Sequence[int], all_columns: int):
-        """At rest; `chosen` are the law's parameters among the columns of the equations, `all_columns` of them."""
-        self._chosen, self._all_columns = list(chosen), all_columns
-        self._history = history
-        self._states: _States | None = None
-
-    def rows(self, chosen: Any) -> "Histories":
-        found = Histories(self._history.rows(chosen), self._chosen, self._all_columns)
-        found._states = None if self._states is None else self._states.rows(chosen)
-        return found
-
-    def expand(self, parameters: Array) -> tuple[Array, Array]:
-        count = len(parameters)
-        block = rows_in_block(self._history.driven.shape[1])
-        answers, states = [], []
-        for first in range(0, count, block):
-            rows = slice(first, first + block)
-            columns = _columns(self._chosen, self._all_columns, parameters[rows])[:, None]
-            begun = None if self._states is None else self._states.rows(rows)
-            with np.errstate(all="ignore"):  # as going from point to point does
-                found = _Block(self._history.rows(rows), columns).solved(begun)
-                answers.append(found.answer(columns, self._chosen))
-            states.append(found if begun is None else found.unless_beyond(begun))
-        self._states = _States.joined(states)
-        response, sensitivities = (np.concatenate(parts) for parts in zip(*answers, strict=True))
-        return response, sensitivities
 
 
 def _columns(chosen: Sequence[int], count: int, parameters: Array) -> Array:
@@ -388,239 +330,41 @@ def _columns(chosen: Sequence[int], count: int, parameters: Array) -> Array:
     return columns
 
 
-@dataclasses.dataclass
-class _States:
-    """The states of specimens at all points.
+def _answer(
+    columns: Array, strains: bool, driven: Array, plastic: Array, by_parameter: Array | None
+) -> Array:
+    """The response, and behind it its derivatives if asked: [1 + columns, ...] or [1, ...].
 
-    Attributes:
-      driven: strain (-) or stress (MPa), [points, specimens] or [points, 1]; strains is whether it is strain.
-      columns: of the equations, [columns, 1, specimens].
-      state: path of the plastic strain, and plastic strain, [2, points, specimens].
-      by_parameter: derivatives of the state, [2, columns, points, specimens].
-      begin: logarithms of speed and growth where the next search begins, [2, points, specimens].
+    Args:
+      by_parameter: derivatives of the plastic strain by the columns and, possibly, more; None asks for none.
     """
-
-    driven: Array
-    strains: bool
-    columns: Array
-    state: Array
-    by_parameter: Array
-    begin: Array
-
-    def near(self, columns: Array) -> Array:
-        """The states to first order for other columns, where these are not too different."""
-        moved = np.einsum("sfpi,fi->spi", self.by_parameter, (columns - self.columns)[:, 0])
-        small = np.abs(moved) <= _FORESEEN * np.abs(self.state[0]).max(axis=0)
-        return self.state + np.where(small, moved, 0.0)
-
-    def unless_beyond(self, before: "_States") -> "_States":
-        """The states, or `before` for specimens that flowed beyond all bounds: nothing is near those."""
-        path = np.abs(self.state[0]).max(axis=0)
-        rest = self.by_parameter.sum(axis=(0, 1, 2))
-        rows = np.flatnonzero(~(np.isfinite(rest) & (path <= _MOST_PATH)))
-        for array, old in (
-            (self.columns, before.columns),
-            (self.state, before.state),
-            (self.by_parameter, before.by_parameter),
-            (self.begin, before.begin),
-        ):
-            array[..., rows] = old[..., rows]
-        return self
-
-    def rows(self, chosen: Any) -> "_States":
-        driven = self.driven if self.driven.shape[1] == 1 else self.driven[:, chosen]
-        return _States(
-            driven,
-            self.strains,
-            self.columns[:, :, chosen],
-            self.state[:, :, chosen],
-            self.by_parameter[:, :, :, chosen],
-            self.begin[:, :, chosen],
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence["_States"]) -> "_States":
-        if len(parts) == 1:
-            return parts[0]
-        shared = parts[0].driven.shape[1] == 1
-        return cls(
-            parts[0].driven if shared else np.concatenate([each.driven for each in parts], axis=1),
-            parts[0].strains,
-            np.concatenate([each.columns for each in parts], axis=2),
-            np.concatenate([each.state for each in parts], axis=2),
-            np.concatenate([each.by_parameter for each in parts], axis=3),
-            np.concatenate([each.begin for each in parts], axis=2),
-        )
-
-    def answer(self, columns: Array, chosen: list[int]) -> tuple[Array, Array]:
-        """The response [specimens, points] and its derivatives [specimens, points, parameters]."""
-        modulus, plastic = columns[0], self.state[1]
-        by_parameter = self.by_parameter[1].copy()
-        if self.strains:
-            response = modulus * (self.driven - plastic)
-            by_parameter *= -modulus
-            by_parameter[0] += self.driven - plastic
-        else:
-            response = self.driven / modulus + plastic
-            by_parameter[0] -= self.driven / modulus**2
-        return response.T, by_parameter[chosen].transpose(2, 1, 0)
+    modulus, elastic = columns[0], driven - plastic if strains else driven / columns[0]
+    response = np.asarray(modulus * elastic if strains else elastic + plastic)[None]
+    if by_parameter is None:
+        return response
+    slopes = by_parameter[: len(columns)] * (-modulus if strains else 1.0)
+    slopes[0] += elastic if strains else -elastic / modulus
+    return np.concatenate([response, slopes])
 
 
-class _Block:
-    """Specimens that are solved together."""
-
-    def __init__(self, history: History, columns: Array):
-        """Columns [equation columns, 1, specimens]."""
-        assert history.time is not None
-        driven, time = (array.T.astype(np.float64) for array in (history.driven, history.time))
-        self._columns, self._strains, self._driven = columns, history.strain is not None, driven
-        self._increments = np.diff(driven, axis=0, prepend=0.0)
-        self._durations = np.diff(time, axis=0, prepend=time[:1])
-        self._shape = (len(driven), columns.shape[2])
-        # Holds have an equation of their own, and are solved apart.
-        of_each = is_held(columns, self._strains, driven, self._increments, self._durations)
-        held = np.asarray(of_each.all(axis=1))
-        self._groups = [group for group in (held, ~held) if group.any()]
-
-    def solved(self, begun: _States | None) -> _States:
-        """The states at all points, from the states of a former answer."""
-        count = self._shape[1]
-        if begun is None or count <= _FEWEST:
-            return self._gone_through()
-        state, begin = begun.near(self._columns), begun.begin.copy()
-        slopes = np.empty((2, len(self._columns) + 2, *self._shape))
-        left, given_up = np.arange(count), np.zeros(count, np.bool_)
-        decisions = np.zeros(count, np.int64)
-        for _ in range(_MOST_STEPS):
-            part: Any = left if len(left) < count else slice(None)
-            before = state[:, :, part]
-            found, slopes[..., part], begin[..., part], change = self._step(
-                before, begin[..., part], _INNER_STEPS, part
-            )
-            moved = np.abs(found - before).max(axis=(0, 1))
-            state[:, :, part] = found
-            settled = (moved <= _LAST_STEP_OF_HISTORY * np.abs(found[0]).max(axis=0)) & (
-                change <= _LAST_STEP_OF_HISTORY
-            )
-            if settled.any():
-                rows = left[settled]
-                settled[settled] = self._decided(state, begin, rows, decisions[rows])
-                decisions[rows] += 1
-            # Overflow does not heal.
-            given_up[left[np.isnan(moved)]] = True
-            left = left[~settled & ~np.isnan(moved)]
-            if not len(left):
-                break
-        given_up[left] = True
-        if given_up.any():
-            rows = np.flatnonzero(given_up)
-            alone = self._one_after_the_other(rows)
-            state[:, :, rows], slopes[..., rows], begin[..., rows] = self._at(alone, rows)
-            self._decided(state, begin, rows, np.zeros(len(rows), np.int64))
-        return _States(self._driven, self._strains, self._columns, state, _carried(slopes), begin)
-
-    def _decided(
-        self, state: Array, begin: Array, rows: NDArray[np.intp], number: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """Whether these are the steps that the specimens `rows` take in two stages; if not, `begin` is changed.
-
-        Each further time, `number`, steps that are twice as far from steady flow count as undecided.
-        """
-        found, shared = state[:, :, rows], self._driven.shape[1] == 1
-        before = np.concatenate([np.zeros_like(found[:, :1]), found[:, :-1]], axis=1)
-        driven, increments = (
-            array if shared else array[:, rows] for array in (self._driven, self._increments)
-        )
-        points = _Points(
-            self._columns[:, :, rows],
-            self._strains,
-            driven - increments,
-            before,
-            begin[:, :, rows],
-            0,
-        )
-        durations = self._durations
-        wrong = points.decide(
-            driven,
-            durations if durations.shape[1] == 1 else durations[:, rows],
-            _UNDECIDED * 2.0**number,
-        )
-        begin[-1][:, rows] = points.loaded
-        return np.asarray(~wrong.any(axis=0))
-
-    def _one_after_the_other(self, rows: Any) -> Array:
-        """The states [2, points, specimens] of some of the specimens, by going from point to point."""
-        driven, increments, durations = (
-            array if array.shape[1] == 1 else array[:, rows]
-            for array in (self._driven, self._increments, self._durations)
-        )
-        columns = self._columns[:, 0, rows]
-        if columns.shape[1] <= _FEW:
-            held = is_held(columns[:, None], self._strains, driven, increments, durations)
-            parts = np.broadcast_arrays(increments, durations, held, columns[:1])[:3]
-            of_each = zip(columns.T.tolist(), *(part.T.tolist() for part in parts), strict=True)
-            alone = [_one_alone(column, self._strains, *of_one) for column, *of_one in of_each]
-            return np.array(alone).transpose(2, 1, 0)
-        specimens = Specimens(columns, self._strains, None)
-        found = []
-        for increment, duration in zip(increments, durations, strict=True):
-            specimens.move(increment, duration)
-            found.append(specimens.state)
-        return np.stack(found, axis=1)
-
-    def answer(self, differentiate: bool) -> Array:
-        """The response [specimens, points] by going from point to point; or its derivatives by the columns, last."""
-        if differentiate:
-            found = self._gone_through()
-            return found.answer(self._columns, list(range(len(self._columns))))[1]
-        modulus, (_, plastic) = self._columns[0], self._one_after_the_other(slice(None))
-        if self._strains:
-            return np.asarray((modulus * (self._driven - plastic)).T)
-        return np.asarray((self._driven / modulus + plastic).T)
-
-    def _gone_through(self) -> _States:
-        """The states at all points by going from point to point."""
-        state = self._one_after_the_other(slice(None))
-        state, slopes, begin = self._at(state, slice(None))
-        return _States(self._driven, self._strains, self._columns, state, _carried(slopes), begin)
-
-    def _at(self, state: Array, rows: Any) -> tuple[Array, Array, Array]:
-        """The first three that `_step` returns, from states that hold."""
-        begin = np.full((4, *state.shape[1:]), np.inf)
-        return self._step(state, begin, Specimens.most_steps, rows)[:3]
-
-    def _step(
-        self, state: Array, begin: Array, inner: int, rows: Any
-    ) -> tuple[Array, Array, Array, Array]:
-        """One step of Newton's method for all points of some of the specimens.
-
-        Returns:
-          The new states, the derivatives of every point's state by the columns and by the state before it [2, columns +
-          2, points, specimens], where the next search begins, and the largest change of a growth, [specimens].
-        """
-        before = np.concatenate([np.zeros_like(state[:, :1]), state[:, :-1]], axis=1)
-        after, begun = np.empty_like(state), np.empty_like(begin)
-        slopes = np.empty((2, len(self._columns) + 2, *state.shape[1:]))
-        change = np.zeros(state.shape[2])
-        driven, increments, durations = (
-            array if array.shape[1] == 1 else array[:, rows]
-            for array in (self._driven, self._increments, self._durations)
-        )
-        columns = self._columns[:, :, rows]
-        for group in self._groups:
-            points = _Points(
-                columns,
-                self._strains,
-                driven[group] - increments[group],
-                before[:, group],
-                begin[:, group],
-                inner,
-            )
-            points.move(increments[group], durations[group])
-            after[:, group], slopes[:, :, group], begun[:, group] = points.found()
-            change = np.maximum(change, points.change.max(axis=0))
-        moved = _recurrence(slopes[:, -2:], (after - state)[:, None])
-        return state + moved[:, 0], slopes, begun, change
+def _few(history: History, columns: Array, differentiate: bool) -> Array:
+    """What `Specimens` answer to a history, for few of them: [1 + columns or 1, points, specimens]."""
+    assert history.time is not None
+    strains = history.strain is not None
+    driven, time = (array.T.astype(np.float64) for array in (history.driven, history.time))
+    increments = np.diff(driven, axis=0, prepend=0.0)
+    durations = np.diff(time, axis=0, prepend=time[:1])
+    columns = columns[:, None]
+    held = is_held(columns, strains, driven, increments, durations)
+    parts = np.broadcast_arrays(increments, durations, held, columns[0])[:3]
+    of_each = zip(columns[:, 0].T.tolist(), *(part.T.tolist() for part in parts), strict=True)
+    alone = [_one_alone(column, strains, *of_one) for column, *of_one in of_each]
+    path, plastic, *growths, in_two = np.array(alone).transpose(2, 1, 0)
+    if not differentiate:
+        return _answer(columns, strains, driven, plastic, None)
+    points = _Points(columns, strains, driven - increments, np.stack([path, plastic]))
+    by_parameter = points.differentiated(increments, durations, growths, in_two > 0.0)
+    return _answer(columns, strains, driven, plastic, by_parameter)
 
 
 def _one_alone(
@@ -629,8 +373,11 @@ def _one_alone(
     increments: list[float],
     durations: list[float],
     held: list[bool],
-) -> list[tuple[float, float]]:
-    """The path and the plastic strain of one specimen at all points, as `Specimens` find them.
+) -> list[tuple[float, ...]]:
+    """Path and plastic strain of one specimen at all points, as `Specimens` find them, and what it grew by on the way.
+
+    The growth is that of the first of two stages (0 where there is one), and that of the last one; whether there are
+    two comes behind them.
 
     For one number NumPy's calls take twenty times as long as Python's own arithmetic. `Specimens` has the equations.
     """
@@ -639,13 +386,13 @@ def _one_alone(
     path = plastic = driven = 0.0
     log_speed = log_growth = math.inf
 
-    def grown(driven: float, duration: float, is_held: bool, times: float) -> None:
+    def grown(driven: float, duration: float, is_held: bool, times: float) -> float:
         nonlocal path, plastic, log_speed, log_growth
         tried = modulus * (driven - plastic) if strains else driven
         left = gain * math.exp(-saturation * path)
         over = abs(tried) - (first_yield + gain - left)
         if not (over > 0.0 and duration > 0.0):
-            return
+            return 0.0
         if is_held:
             log_growth = _decayed_alone(
                 log_growth, over, duration, left, stiffness, saturation, drag, exponent
@@ -658,12 +405,14 @@ def _one_alone(
             growth = duration * _exp(exponent * log_speed)
         path += times * growth
         plastic += math.copysign(times * growth, tried)
+        return growth
 
-    states = []
+    states: list[tuple[float, ...]] = []
     try:
         for increment, duration, is_held in zip(increments, durations, held, strict=True):
+            first, in_two = 0.0, False
             if is_held:
-                grown(driven + 0.5 * increment, duration, True, 1.0)
+                last = grown(driven + 0.5 * increment, duration, True, 1.0)
             else:
                 stress, rise = driven, increment
                 if strains:
@@ -675,15 +424,17 @@ def _one_alone(
                 if over > 0.0:
                     rate = _exp(exponent * math.log(over / drag))
                     flow = rate * duration * (stiffness + left * saturation)
-                if flow <= rise:
+                in_two = flow <= rise
+                if in_two:
                     duration *= _STAGE
-                    grown(driven + _STAGE * increment, duration, False, 1.0 / _STAGE - 1.0)
-                grown(driven + increment, duration, False, 1.0)
+                    between = driven + _STAGE * increment
+                    first = grown(between, duration, False, 1.0 / _STAGE - 1.0)
+                last = grown(driven + increment, duration, False, 1.0)
             driven += increment
-            states.append((path, plastic))
+            states.append((path, plastic, first, last, in_two))
     except (ArithmeticError, ValueError):
         # Overflow: there is no answer from here on.
-        states += [(math.nan, math.nan)] * (len(held) - len(states))
+        states += [(math.nan,) * 5] * (len(held) - len(states))
     return states
 
 
@@ -763,11 +514,6 @@ def _exp(value: float) -> float:
     return math.exp(min(value, _LARGEST_LOGARITHM))
 
 
-def _carried(slopes: Array) -> Array:
-    """Derivatives of the states by the parameters alone, [2, columns, points, specimens]; see `_Block._step`."""
-    return _recurrence(slopes[:, -2:], slopes[:, :-2])
-
-
 def _recurrence(slopes: Array, change: Array) -> Array:
     """x of the recurrence x[i] = change[i] + slopes[i] x[i - 1]: [2, columns, points, specimens].
 
@@ -799,64 +545,35 @@ def _recurrence(slopes: Array, change: Array) -> Array:
 class _Points(Specimens):
     """Points of histories side by side, [points, specimens], each with the state of the point before it."""
 
-    def __init__(
-        self,
-        columns: Array,
-        drives_strain: bool,
-        driven: Array,
-        state: Array,
-        begin: Array,
-        steps: int,
-    ):
+    def __init__(self, columns: Array, drives_strain: bool, driven: Array, states: Array):
+        """Columns [columns, 1, specimens]; `driven` before each point; states [2, points, specimens] behind it."""
         super().__init__(columns, drives_strain, None)
-        self._driven, self.state, self.most_steps = driven, state, steps
-        *self._log_speeds, self._log_growth, self.loaded = begin
-        self._derivatives = np.zeros((2, len(columns) + 2, *state.shape[1:]))
+        self._driven = driven
+        self.state = np.concatenate([np.zeros_like(states[:, :1]), states[:, :-1]], axis=1)
+        # By the columns, and by the state before.
+        self._derivatives = np.zeros((2, len(columns) + 2, *states.shape[1:]))
         self._derivatives[0, -2] = self._derivatives[1, -1] = 1.0
-        self.change = np.zeros(state.shape[1:])
 
-    def found(self) -> tuple[Array, Array, Array]:
-        """The states, their derivatives, and where the next search begins."""
-        assert self._derivatives is not None and self._log_growth is not None
-        return (
-            self.state,
-            self._derivatives,
-            np.stack([*self._log_speeds, self._log_growth, self.loaded]),
-        )
+    def differentiated(
+        self,
+        increments: Array,
+        durations: Array,
+        growths: Sequence[Array],
+        in_two: NDArray[np.bool_],
+    ) -> Array:
+        """Derivatives of the plastic strain by the columns, [columns, points, specimens], for known growths."""
+        self._growths, self._in_two = list(growths), in_two
+        if not in_two.any():
+            del self._growths[0]
+        self.move(increments, durations)
+        assert self._derivatives is not None
+        return _recurrence(self._derivatives[:, -2:], self._derivatives[:, :-2])[1]
 
     def _is_loaded(self, driven: Array, duration: Array) -> NDArray[np.bool_]:
-        unknown = np.isinf(self.loaded)
-        if unknown.any():
-            self.loaded = np.where(unknown, super()._is_loaded(driven, duration), self.loaded)
-        return self.loaded == 1.0
+        return self._in_two
 
-    def decide(self, driven: Array, duration: Array, undecided: Array) -> NDArray[np.bool_]:
-        """Finds which steps are `loaded` anew, and says where that was clearly wrong."""
-        flow, rise = self._flow_and_rise(driven, duration)
-        loaded = flow <= rise
-        clear = np.abs(flow - rise) > undecided * np.abs(rise)
-        wrong = clear & (loaded != (self.loaded == 1.0))
-        self.loaded = np.where(clear, loaded, self.loaded)
-        return wrong
-
-    def _grow(self, driven: Array, duration: Array, held: NDArray[np.bool_], times: float) -> None:
-        stage = int(times == 1.0)
-        self._log_speed = self._log_speeds[stage]
-        super()._grow(driven, duration, held, times)
-        self._log_speeds[stage] = self._log_speed
-
-    def _euler(self, step: Step) -> Array:
-        found = super()._euler(step)
-        self._note(step.flows & ~step.holds)
-        return found
-
-    def _decayed(self, step: Step) -> Array:
-        self._log_growth = super()._decayed(step)
-        self._note(step.flows & step.holds)
-        return self._log_growth
-
-    def _note(self, counts: NDArray[np.bool_]) -> None:
-        self.change = np.maximum(self.change, np.where(counts, self.last_change, 0.0))
+    def _solved(self, step: Step) -> Array:
+        return self._growths.pop(0)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -903,35 +620,36 @@ class Perzyna(HistoryLaw):
     noise_mpa = 1.0
     rupture_strain = 0.2
     laboratory = HELD_METAL
+    solves = True
     tests: ClassVar[tuple[str, ...]] = ("relaxation", "creep", "tension_at_rate", "tension_at_rate")
     # Columns of the parameters among the equations' columns; the others are 0.
     _columns_of: ClassVar[tuple[int, ...]] = (0, 1, 2, 3, 4, 5)
 
     def respond(self, history: History, parameters: Array) -> Array:
-        return self._stepped(history, parameters, False)
+        return self._stepped(history, parameters, False)[..., 0]
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
         """See `Law.sensitivities`; exact derivatives of every step."""
-        return self._stepped(history, parameters, True)
+        return self.expanded(history, parameters)[..., 1:]
 
-    def solver(self, history: History) -> Histories:
-        self._told(history)
-        return Histories(history, self._columns_of, len(_NAMES))
+    def expanded(self, history: History, parameters: Array) -> Array:
+        """See `Law.expanded`; the derivatives' steps are the response's."""
+        return self._stepped(history, parameters, True)
 
     def _stepped(self, history: History, parameters: Array, differentiate: bool) -> Array:
         self._told(history)
         chosen = list(self._columns_of)
-        trailing = (len(chosen),) if differentiate else ()
         if len(parameters) <= _FEW:
-            columns = _columns(chosen, len(_NAMES), parameters)[:, None]
+            columns = _columns(chosen, len(_NAMES), parameters)
             with np.errstate(all="ignore"):
-                found = _Block(history, columns).answer(differentiate)
-            return found[..., chosen] if differentiate else found
+                found = _few(history, columns, differentiate).T
+            return found[..., [0, *(1 + column for column in chosen)]] if differentiate else found
 
         def specimens(parameters: Array) -> Specimens:
             columns = _columns(chosen, len(_NAMES), parameters)
             return Specimens(columns, history.strain is not None, chosen if differentiate else None)
 
+        trailing = (1 + len(chosen) if differentiate else 1,)
         return in_steps(specimens, history, parameters, trailing)
 
     def _told(self, history: History) -> None:
