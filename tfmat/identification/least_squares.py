@@ -1539,6 +1539,12 @@ def fit_record(
                 (history,) = record.test_set.histories
                 off = missed_knee(wide, history, best.labels, points.stress[0], deviation[0])
                 if off is not None:
+                    if record.curve.toe_removed:  # what looked like a toe may be the misfit
+                        fit_to = functools.partial(
+                            fit_to, compliance=compliance_of(whole, modulus, toe_in_doubt=True)
+                        )
+                        wider = fit_to(start=fitted.minimum)
+                        best = _with_both(wide, points, best, wider, np.ones(1))
                     refitted = fit_to(deviation=deviation * off, elsewhere=None)
                     best = _with_both(wide, points, best, refitted, off)
             best = _modulus_in_range(law, wide, points, best)
@@ -1554,7 +1560,9 @@ def fit_record(
     )
 
 
-def compliance_of(record: MeasuredRecord, fitted_mpa: float | None = None) -> float:
+def compliance_of(
+    record: MeasuredRecord, fitted_mpa: float | None = None, toe_in_doubt: bool = False
+) -> float:
     """Standard deviation of the share of elastic strain that is off: more than usual where a curve begins with a toe.
 
     Slack and seating that go on where the elastic part was measured make it less steep than the material is. A fit to
@@ -1571,7 +1579,7 @@ def compliance_of(record: MeasuredRecord, fitted_mpa: float | None = None) -> fl
     share = curve.toe / (curve.toe + line.end_stress / line.slope)
     least = line.slope - (0.0 if curve.toe else _STEEPER * line.slope_error)
     if curve.toe_removed:
-        share *= _OF_REMOVED
+        share *= 1.0 if toe_in_doubt else _OF_REMOVED
     elif fitted_mpa is not None and least > fitted_mpa:
         share = max(share, float(np.log(line.slope / fitted_mpa)) / _TO_STEEPEST)
     return float(np.hypot(COMPLIANCE, share))

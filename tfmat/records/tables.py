@@ -1610,6 +1610,9 @@ def _header(
         units = [(row[i] or None) if i < len(row) else None for i in range(width)]
         used += 1
     if len(above) == used or _named_columns(above[-1 - used][1]) < 2:
+        told = [unit.quantity if (unit := find_unit(text or "?")) else "" for text in units]
+        if sorted(told) == ["strain", "stress"]:
+            return [*told], units, used  # `%,MPa` names both
         if used:
             raise InputError(
                 f"{line} {above[-1][0]} holds units, but no line above it names columns"

@@ -82,6 +82,20 @@ def test_a_measure_that_is_told_or_that_the_curve_shows_is_not_asked_about():
     assert not _measure_warnings(*_three_readings(0.3)["tension"], law="swift")
 
 
+def test_a_missed_knee_that_looks_like_a_toe_leaves_the_modulus_in_its_interval():
+    """A smooth bump at first yield, twenty times the noise, rises as steeply as a metal behind a toe."""
+    place = np.arange(200)
+    strain = 0.28 * np.linspace(0.0, 1.0, 200) ** 2
+    stress = find_law("voce").stress(strain[None], np.array([[78e3, 101.0, 193.0, 25.0]]))[0]
+    stress = stress + 20.0 * np.exp(-(((place - 15) / 4) ** 2))
+    stress = stress + np.random.default_rng(0).normal(size=200)
+    told = {"strain_measure": "true", "stress_measure": "true"}
+    (answer,) = tfmat.identify([strain], [stress], law="voce", **told)
+    low, high = answer.parameters["E"].ci95
+    assert "toe" in {line.kind for line in answer.warnings} and not answer.do_not_use
+    assert low < 78e3 < high < 2 * 78e3
+
+
 @pytest.mark.parametrize("other", ["tanh_shear", "exponential_shear"])
 def test_a_curve_of_another_law_says_which(tmp_path, identifier, other):
     path = write_example_curve(

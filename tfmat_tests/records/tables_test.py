@@ -63,7 +63,7 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
         "strain;stress\n" + "".join(f"{i};{i},125\n" for i in range(1, 20)),
         "'1,125' may be a decimal comma or a separator of thousands",
     ),
-    "units without names": ("%,MPa\n" + ROWS, "line 1 holds units"),
+    "units without names": ("mm,MPa\n" + ROWS, "line 1 holds units"),
     "unclosed quote": (GOOD + '"0.06,60\n', "line 22 is not a readable row"),
     "two strains": (
         table("strain a,strain b"),
@@ -647,6 +647,7 @@ def test_segments_of_a_labview_file_are_one_table(tmp_path):
         ("Strain (%) ; Stress (MPa)", "\t"),
         ("Strain, %,Stress, MPa", ","),
         ("% strain,stress\n%,MPa", ","),
+        ("%;N/mm²", ";"),
     ],
 )
 def test_names_that_are_divided_otherwise_than_numbers(tmp_path, head, separator):
