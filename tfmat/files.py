@@ -161,9 +161,12 @@ def write_json(path: str | os.PathLike, content: Any, *, infinite_is_null: bool 
     """
     if infinite_is_null:
         content = parse_json(json.dumps(content, default=plain), nan_is_none=True)
-    with atomic_write(path, "w") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False, default=plain)
-        file.write("\n")
+    write_text(path, json_text(content) + "\n")
+
+
+def json_text(content: Any) -> str:
+    """Indented JSON of what `write_json` takes."""
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=plain)
 
 
 def plain(struct: Any) -> Any:
@@ -242,10 +245,6 @@ def spreadsheet_text(table: Any) -> str:
 
 def as_json(content: Any) -> Any:
     """The content after it was written and read: lists, dictionaries, Python's own numbers."""
-
-    def plain(value: Any) -> Any:
-        return value.tolist() if hasattr(value, "tolist") else list(value)
-
     return json.loads(json.dumps(content, default=plain))
 
 

@@ -29,7 +29,7 @@ from absl.flags import FlagValues
 
 from tfmat.cli.flags import PAGE_FLAGS, command, known_parameters
 from tfmat.errors import InputError, Interrupted, TfmatError
-from tfmat.files import write_json
+from tfmat.files import json_text
 from tfmat.identification.answer import Effort, Identification, Value, identify, pool
 from tfmat.identification.api import KINDS, Kind, kind_of_plain, options_by_kind, rank, read_as
 from tfmat.identification.least_squares import EVIDENCE
@@ -312,10 +312,7 @@ def _how_read(step: str) -> str:
 
 def json_of(answers: Sequence[Identification]) -> str:
     """The text that `tfmat identify --json` writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "answers.json"
-        write_json(path, [answer.to_json() for answer in answers])
-        return path.read_text(encoding="utf-8")
+    return json_text([answer.to_json() for answer in answers]) + "\n"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@
 
 import contextlib
 import dataclasses
-import json
 import pathlib
 import shlex
 import sys
@@ -45,7 +44,7 @@ from tfmat.cli.flags import (
     whole,
 )
 from tfmat.errors import InputError
-from tfmat.files import check_json, make_folder, read_json, write_json
+from tfmat.files import check_json, json_text, make_folder, read_json, write_json
 
 if TYPE_CHECKING:
     from tfmat.backends.layouts import Collective, Footprint, Plan
@@ -704,7 +703,7 @@ def _show_stages(job: "Job", as_json: bool) -> int:
     plan = plan_stages(settings, job.build_network())
     if as_json:
         content = {"mesh": str(mesh), **dataclasses.asdict(plan)}
-        print(json.dumps(content, indent=2, ensure_ascii=False))
+        print(json_text(content))
         return 0
     console = open_console(100)
     console.print(
@@ -790,14 +789,14 @@ def _show(
     if as_json:
         content = {
             **about,
-            "variables": [dataclasses.asdict(footprint) for footprint in footprints],
+            "variables": footprints,
             "collectives": [
                 {**dataclasses.asdict(collective), "sent_in_ring": collective.sent_in_ring}
                 for collective in collectives
             ],
             "notices": notices,
         }
-        print(json.dumps(content, indent=2, ensure_ascii=False))
+        print(json_text(content))
         return 0
     place = "on each device" if plan else "in each process"
     console = open_console(100)
@@ -888,9 +887,9 @@ def doctor(flag_values: FlagValues, arguments: list[str]) -> int:
     if flag_values.json:
         content = {
             "tfmat": tfmat.__version__,
-            "findings": [dataclasses.asdict(f) for f in findings],
+            "findings": findings,
         }
-        print(json.dumps(content, indent=2, ensure_ascii=False))
+        print(json_text(content))
     else:
         print_findings(findings)
     return 0
