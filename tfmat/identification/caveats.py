@@ -95,17 +95,18 @@ def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit) -> Iter
     """Columns that do not say their measure, where another reading moves a parameter out of its interval.
 
     A load that has passed its maximum is an engineering one in tension; before, columns may hold true values or
-    compression in positive numbers.
+    compression in positive numbers. A curve without tensile properties is known to be compression.
     """
     curve, tensile, points = record.curve, record.tensile, fitted.record.curve
-    if curve is None or tensile is None or points is None:
+    if curve is None or points is None or ENGINEERING_COLUMNS not in curve.assumed:
         return
-    if not tensile.tensile_strength_mpa.at_least or ENGINEERING_COLUMNS not in curve.assumed:
+    if tensile is not None and not tensile.tensile_strength_mpa.at_least:
         return
-    engineering = np.expm1(points.strain)
-    load = points.stress_mpa / (1.0 + engineering)
+    sign, test = (-1.0, "compression") if tensile is None else (1.0, "tension")
+    engineering = sign * np.expm1(sign * points.strain)
+    load = points.stress_mpa / (1.0 + sign * engineering)
     readings = {"true values": (engineering, load)}
-    if engineering.max() < 1.0:
+    if tensile is not None and engineering.max() < 1.0:
         readings["engineering values of compression"] = (
             -np.log1p(-engineering),
             load * (1.0 - engineering),
@@ -131,7 +132,7 @@ def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit) -> Iter
     if told:
         yield Caveat(
             "engineering or true?",
-            "its columns do not say their measure, and were taken as engineering values of tension, from which the law "
+            f"its columns do not say their measure, and were taken as engineering values of {test}, from which the law "
             f"is off by {own:.3g} MPa; {'; '.join(told)}",
             "say --strain_measure=engineering or --strain_measure=true; compression is told by negative numbers, or by "
             "a column called compressive strain",

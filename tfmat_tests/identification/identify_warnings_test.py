@@ -72,6 +72,16 @@ def test_columns_without_a_measure_are_told_what_another_reading_gives(end, take
     assert float(found[1]) == pytest.approx(250.0, rel=0.03)
 
 
+def test_true_values_of_compression_are_told_too():
+    strain, stress = (-values for values in _three_readings(0.1)["true values"])
+    (text,) = _measure_warnings(strain, stress)
+    assert "taken as engineering values of compression" in text
+    assert float(re.search(r"as true values Q = (\S+) MPa", text)[1]) == pytest.approx(
+        250, rel=0.03
+    )
+    assert not _measure_warnings(strain, stress, strain_measure="true", stress_measure="true")
+
+
 def test_a_measure_that_is_told_or_that_the_curve_shows_is_not_asked_about():
     readings = _three_readings(0.15)
     told = {"strain_measure": "true", "stress_measure": "true"}
