@@ -406,6 +406,10 @@ _OVER_NOISE = 6.0
 _STEP = 0.005
 # _FEW_TURNS: steps over half of the range; a record with more holds turns without points between them.
 _FEW_TURNS = 3
+# _AT_REST: share of the range of strain; a strain that moves less from row to row is held, over so many steps.
+_AT_REST, _FEWEST_AT_REST = 1e-3, 4
+# _FALLS: share of the largest stress by which it falls in a hold, at the least.
+_FALLS = 0.03
 # _STILL: share of the range; a strain that moves less between two rows stands still.
 _STILL = 0.1
 # _WHOLE: share of a cycle's time; a longer step of the time may hold cycles that the file leaves out.
@@ -479,6 +483,18 @@ def check_test(test: MeasuredTest, raw: RawCurve, law: Law) -> None:
                 "are missing there if the machine went on, and hardening over the cycles is wrong"
             )
             _warn(test, Caveat("cycles missing?", text, "export every cycle up to the last"))
+    if "time" not in test.programme.channels and (
+        fall := _fall_at_rest(test.strain, test.stress_mpa)
+    ):
+        text = (
+            f"its stress falls by up to {100 * fall:.2g} % of the largest while the strain is held: it depends on the "
+            "time, and the law does not"
+        )
+        advice = (
+            "without the holds the law has the stress of a fast test; the last rows of each hold alone have that of a "
+            "slow one"
+        )
+        _warn(test, Caveat("stress relaxes in holds", text, advice))
     mode, said = raw.mode_in_head
     if isinstance(test.programme, Uniaxial) and mode not in ("", test.programme.mode):
         text = f"it says '{said}', and was taken as a test {test.programme.name}"
@@ -604,11 +620,31 @@ def _jump_at_rest(strain: np.ndarray, stress: np.ndarray) -> int | None:
     return int(found.argmax()) if found.any() else None
 
 
+def _fall_at_rest(strain: np.ndarray, stress: np.ndarray) -> float:
+    """The largest fall of the stress [points] at a strain that stands still, over the largest stress; 0 if small."""
+    steps, size = np.abs(np.diff(strain)), np.abs(stress)
+    still = np.concatenate([[False], steps < _AT_REST * np.ptp(strain), [False]])
+    edges = np.flatnonzero(np.diff(still.astype(int)))
+    runs = [
+        (a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= _FEWEST_AT_REST
+    ]
+    far = steps > _STEP * np.ptp(strain)
+    if not runs or not far.any():
+        return 0.0
+    stiffest = float((np.abs(np.diff(stress))[far] / steps[far]).max())
+    # Beyond what an elastic specimen loses by the strain's own change.
+    falls = [size[a] - size[b] - 2.0 * stiffest * np.ptp(strain[a : b + 1]) for a, b in runs]
+    fall = max(falls)
+    least = max(_FALLS * float(size.max()), _OVER_NOISE * noise_of(stress))
+    return fall / float(size.max()) if fall > least else 0.0
+
+
 def _longest_pause(test: MeasuredTest, time: np.ndarray) -> tuple[float, float] | None:
     """The longest step of the time [points] at a strain that stands still, s and in cycles, of one at the least."""
     if len(time) != len(test.strain) or len(test.turns) < _FEW_TURNS:
         return None
-    cycle = 2.0 * float(np.median(np.diff(time[test.turns])))
+    # Where single cycles are logged, every other half of one holds a gap.
+    cycle = 2.0 * float(np.quantile(np.diff(time[test.turns]), 0.25))
     still = np.abs(np.diff(test.strain)) < _STILL * np.ptp(test.strain)
     longest = float(np.max(np.diff(time), where=still, initial=0.0))
     return (longest, longest / cycle) if longest > _WHOLE * cycle > 0.0 else None

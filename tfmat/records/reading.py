@@ -2207,7 +2207,7 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             unused = "the time has no part: the law is for one loading without it"
             curve = dataclasses.replace(curve, steps=(*curve.steps, unused))
         warms: list[str] = []
-        found = conditions_of(_with_constants(part, warms).notes, stem) | (
+        found = conditions_of(_with_constants(part, warms).notes, name) | (
             {"specimen": label} if label else {}
         )
         said_before = [f"{key}: {text}" for key, text in table.notes.items()]
@@ -2241,6 +2241,10 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
 # _ACROSS: words of a strain across the load. _PLUS_45, _MINUS_45: of one of two gauges across each other.
 _ACROSS = re.compile(r"transvers|trasvers|lateral|latéral|quer", re.IGNORECASE)
 _PLUS_45, _MINUS_45 = (re.compile(rf"(?<![\w/\[±]){sign} ?45(?![\d/])") for sign in (r"\+", "[−-]"))
+# _ALONG_X, _ACROSS_Y: strains along and across the load by their indices.
+_ALONG_X, _ACROSS_Y = (
+    re.compile(rf"(?<![^\W\d_])(eps|epsilon|ε|e|strain)[_ ]?{x}+\b", re.IGNORECASE) for x in "xy"
+)
 # _LAMINATE_45: text on tension of a laminate of ±45°.
 _LAMINATE_45 = re.compile(r"±\s?45|\+\s?/\s?[−-]\s?45|D ?3518|ISO ?14129", re.IGNORECASE)
 
@@ -2261,6 +2265,9 @@ def _gauges_of_shear(
     above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
     said = next(filter(_LAMINATE_45.search, [*notes, *above, stem, table.sheet or ""]), "")
     across = [i for i, name in enumerate(table.header) if _ACROSS.search(name) and i not in found]
+    if len(found) == 2 and not across:
+        across = [i for i in found if _ACROSS_Y.search(table.header[i])]
+        found = [i for i in found if _ALONG_X.search(table.header[i])]
     return (found[0], across[0], said) if said and len(found) == len(across) == 1 else None
 
 

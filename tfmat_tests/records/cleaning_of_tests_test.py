@@ -448,6 +448,18 @@ def test_a_relaxation_without_its_loading_is_told(tmp_path, begins_at):
     assert "loaded before the first point" not in [c.kind for c in test.warnings]
 
 
+@pytest.mark.parametrize(("fall", "is_told"), [(0.0, False), (0.01, False), (0.06, True)])
+def test_a_stress_that_relaxes_in_holds_is_told(tmp_path, fall, is_told):
+    strain, stress = loops()
+    end = int(np.argmax(strain))
+    held = stress[end] * (1.0 - fall * np.linspace(0.0, 1.0, 30))
+    strain = np.concatenate([strain[: end + 1], np.full(30, strain[end]), strain[end + 1 :]])
+    stress = np.concatenate([stress[: end + 1], held, stress[end + 1 :]])
+    (test,) = only(LAW, saved(tmp_path, "true strain,true stress (MPa)", strain, stress)).tests
+    said = [c.text for c in test.warnings if c.kind == "stress relaxes in holds"]
+    assert bool(said) == is_told and (not is_told or "by up to 6 %" in said[0])
+
+
 @pytest.mark.parametrize(
     ("stands", "is_told"),
     [(0.0, False), (20.0, False), (60.0, False), (160.0, True), (8000.0, True)],
@@ -461,6 +473,18 @@ def test_a_time_that_goes_on_by_cycles_while_the_strain_stands_is_told(tmp_path,
     said = [c.text for c in test.warnings if c.kind == "cycles missing?"]
     assert bool(said) == is_told
     assert not is_told or f"{(stands + 1) / 80:.3g} cycles" in said[0]
+
+
+def test_single_cycles_that_are_logged_are_told_by_their_times(tmp_path):
+    strain, stress = loops(number=12)
+    time = np.arange(len(strain))
+    # A cycle takes 80 s; the 1st, 4th, 7th and 10th are logged.
+    kept = time // 80 % 3 == 0
+    columns = [column[kept] for column in (time, strain, stress)]
+    path = saved(tmp_path, "time (s),true strain,true stress (MPa)", *columns)
+    (test,) = only(LAW, path).tests
+    (said,) = [c.text for c in test.warnings if c.kind == "cycles missing?"]
+    assert "2.01 cycles" in said
 
 
 def test_a_stress_that_is_one_at_the_start_of_a_relaxation_may_be_normalized(tmp_path):

@@ -264,6 +264,18 @@ def test_a_room_s_temperature_in_kelvin_is_asked_about(tmp_path, name, text, cel
     assert any("kelvin" in str(caveat) for caveat in test.warnings) == asked
 
 
+def test_sheets_say_rate_and_temperature(tmp_path):
+    sheets = {}
+    for rate, celsius in ((0.001, 20), (1500, 300)):
+        path = pathlib.Path(tension(tmp_path, rate, celsius, "a.csv"))
+        rows = [row.split(",")[:2] for row in path.read_text().splitlines()[1:]]
+        numbers = [[float(cell) for cell in row] for row in rows]
+        sheets[f"{rate:g} per s {celsius}C"] = [["True strain", "True stress (MPa)"], *numbers]
+    record = only(STEEL, str(write_workbook(tmp_path / "steel.xlsx", sheets)))
+    found = [(test.rate, test.temperature) for test in record.tests]
+    assert found == [(0.001, 20.0), (1500.0, 300.0)]
+
+
 def test_a_file_that_says_kelvin_is_believed(tmp_path):
     (test,) = only(STEEL, tension(tmp_path, 1e-3, 299.85, "steel_573K.csv")).tests
     assert test.temperature == pytest.approx(299.85)

@@ -1912,6 +1912,7 @@ def test_columns_named_by_what_is_held_are_tests(tmp_path, quantity, held, value
         ),
         ("Layup: [+/-45]2s", "Längsdehnung (%),Querdehnung (%),Spannung (MPa)", True),
         ("ASTM D3518", "Axial strain (%),Transverse strain (%),Shear stress (MPa)", False),
+        ("Standard: ISO 14129", "eps_x (%),eps_y (%),Stress (MPa)", True),
         ("ASTM D5379", "Strain +45 (%),Strain -45 (%),Stress (MPa)", False),
         ("Iosipescu", "Strain -45° (%),Strain +45° (%),Stress (MPa)", False),
         # A tension test with Poisson's ratio, and the shear itself.
