@@ -257,7 +257,8 @@ def test_under_mpirun_the_line_comes_before_mpirun_kills(tmp_path, case, culprit
         text=True,
         timeout=PATIENCE,
     )
-    assert done.returncode == status, done.stderr
+    # Where a busy mpirun hears of the killed rank and of those that noticed at once, it tells the status of any.
+    assert done.returncode in ({status, 4} if case == "signal_kill" else {status}), done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("tfmat: ")]
     assert len(lines) == (status != 0), done.stderr
     if case == "stopped_before_start":
