@@ -31,7 +31,7 @@ def clock(backend):
             self.ends.append((batch + 1, time.perf_counter()))
 
         def step_seconds(self):
-            """From graph to graph: what follows the last one is in no part of a step, and a busy machine holds it up."""
+            """From graph to graph: a busy machine holds up what follows the last one, which is in no part of a step."""
             (first, _), (last, _) = self.ends[0], self.ends[-1]
             return (self.backs[-1] - self.backs[0]) / (last - first)
 
