@@ -1101,6 +1101,8 @@ def _named_columns(table: Table, axis: Axis, measure: str | None) -> list[int]:
         )
     names = ", ".join(name for name in table.header if name)
     said = f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
+    if _are_x_and_y(table):
+        said += ", or only --strain_unit=% where a strain is in percent"
     if _called(table, _TIMES) and columns_named(table, "stress" if axis == "strain" else "strain"):
         test, note = _HELD[axis]
         said += f"; {test}=FILE with a law takes it from a line above the table, {note}"
@@ -1688,10 +1690,12 @@ def options_without_header(table: Table, options: ReadingOptions) -> tuple[Readi
             for _, row in table.rows
         ]
     )
+    told = axis_unit(options.strain_unit, "strain") if options.strain_unit else None
+    factor = told.factor if told is not None and told.quantity == "strain" else 1.0
     readings = [
         (strain, stress, unit)
         for strain, stress in ((0, 1), (1, 0))
-        if (unit := _strain_unit_of(columns[:, strain], columns[:, stress]))
+        if (unit := _strain_unit_of(factor * columns[:, strain], columns[:, stress]))
     ]
     if len(readings) != 1:
         return options, ""

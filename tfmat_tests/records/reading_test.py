@@ -1949,8 +1949,10 @@ def test_columns_called_x_and_y_are_read_as_those_without_names(tmp_path, names)
     np.testing.assert_allclose(curve.strain, STRAIN)
     np.testing.assert_allclose(curve.stress_mpa, STRESS)
     assert "names x and y: strain in column 1, stress in column 2" in curve.steps[0]
-    with pytest.raises(InputError, match="set --strain_column and --stress_column"):
-        read_one(write(tmp_path, table(names, strain=100 * STRAIN)))
+    in_percent = write(tmp_path, table(names, strain=100 * STRAIN))
+    with pytest.raises(InputError, match="set --strain_column and --stress_column, or only --str"):
+        read_one(in_percent)
+    np.testing.assert_allclose(read_one(in_percent, strain_unit="%").strain, STRAIN)
 
 
 def test_several_curves_of_a_digitized_figure(tmp_path):
