@@ -1063,9 +1063,9 @@ def _show_datasets(
     print()
 
 
-def _list_of(paths: Sequence[pathlib.Path], most: int = 3) -> str:
-    shown = ", ".join(map(str, paths[:most]))
-    return f"{shown} and {len(paths) - most} more" if len(paths) > most else shown
+def _list_of(paths: Sequence[pathlib.Path]) -> str:
+    shown = ", ".join(map(str, paths[:3]))
+    return f"{shown} and {len(paths) - 3} more" if len(paths) > 3 else shown
 
 
 def _age(seconds: float) -> str:

@@ -633,7 +633,6 @@ def write_example_curve(
     parameters: Mapping[str, float] | None = None,
     max_strain: float | None = None,
     noise_mpa: float | None = None,
-    num_points: int = 150,
     seed: int = 0,
 ) -> pathlib.Path:
     """Simulates one noisy curve, as a testing machine might have exported it, into a CSV file.
@@ -651,7 +650,7 @@ def write_example_curve(
     random = np.random.default_rng(seed)
     end = float(np.mean(law.max_strain)) if max_strain is None else max_strain
     # Unevenly spaced, as a machine that samples in time and does not run at constant speed.
-    share = np.cumsum(random.uniform(0.4, 1.6, num_points))
+    share = np.cumsum(random.uniform(0.4, 1.6, 150))
     strain = end * (share / share[-1]) ** law.strain_spacing
     stress = law.stress(strain[None], np.array([values]))[0]
     if law.strength_mpa is not None and max_strain is None:
@@ -668,9 +667,7 @@ def write_example_curve(
     return _write(path, _header(law), rows)
 
 
-def write_example_tests(
-    settings: CurveSettings, folder: str | os.PathLike, *, seed: int = 0
-) -> pathlib.Path:
+def write_example_tests(settings: CurveSettings, folder: str | os.PathLike) -> pathlib.Path:
     """Simulates one record of tests, all of them there, into a folder of CSV files with a table of tests.
 
     The law's parameters stand in the middle of their ranges, on their scales. Parameters of like terms (C1, C2) are
@@ -681,14 +678,14 @@ def write_example_tests(
     """
     settings = dataclasses.replace(settings.resolved(), missing_tests=0.0)
     law, form = settings.build_law(), RecordForm.of(settings)
-    form = dataclasses.replace(form, programmes=_telling(form.programmes, seed))
+    form = dataclasses.replace(form, programmes=_telling(form.programmes))
     labels = _middle(law)
     limits = settings.strength_mpa
     features = np.zeros((1, *form.shape), np.float32)
     fill_tests(
         settings,
         form,
-        lambda stream: np.random.default_rng([seed, stream]),
+        lambda stream: np.random.default_rng([0, stream]),
         lambda history: law.respond(history, law.from_labels(labels)),
         None if limits is None else np.array([np.mean(limits)]),
         features,
@@ -712,9 +709,9 @@ def write_example_tests(
     return _write(folder / TABLE, ["file", "test", "rate", "temperature"], table).parent
 
 
-def _telling(programmes: Sequence[Programme], seed: int) -> tuple[Programme, ...]:
+def _telling(programmes: Sequence[Programme]) -> tuple[Programme, ...]:
     """The same tests, each with one value of every setting: high in its range, or spread over it among equal tests."""
-    random, found = np.random.default_rng(seed), list(programmes)
+    random, found = np.random.default_rng(0), list(programmes)
     kinds = [programme.name for programme in programmes]
     for kind in dict.fromkeys(kinds):
         alike = [i for i, name in enumerate(kinds) if name == kind]
