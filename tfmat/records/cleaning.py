@@ -12,6 +12,7 @@ from tfmat.errors import InputError
 from tfmat.materials.law import Array, Law
 from tfmat.records.plausibility import RUBBER, check_magnitude, check_test, stretch_to_strain
 from tfmat.records.programmes import (
+    Compression,
     Creep,
     Programme,
     RateAndTemperature,
@@ -1899,6 +1900,12 @@ def measured_test(
     if not issubclass(type(programme), Relaxation | Creep):
         raw = without_wild_cells(raw, ends=False)
     raw = stretch_to_strain(raw, law)
+    is_positive = raw.strain.max() > -raw.strain.min() and raw.stress_mpa.max() > 0.0
+    if isinstance(programme, Compression) and raw.compression_in_head and is_positive:
+        said = f"took positive numbers as compression, as '{raw.compression_in_head}' says"
+        strain, stress = -raw.strain, -raw.stress_mpa
+        steps = (*raw.steps, said)
+        raw = dataclasses.replace(raw, strain=strain, stress_mpa=stress, steps=steps)
     if isinstance(programme, TensionAtRate) and raw.time is None:
         raw = _timed_by_rate(raw, settings.get("rate"))
     if isinstance(programme, RateAndTemperature):

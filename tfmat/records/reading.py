@@ -1747,7 +1747,8 @@ def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float,
         raise InputError(f"{about}the head tells {' and '.join(found)}; give {missing}")
     value = next(iter(found.values()), None)
     if name == "gauge_length":
-        if not found and any(map(says_compression, [column.name, *table.header])):
+        said = any(map(says_compression, [column.name, *table.header])) or any(_cylinder(table))
+        if not found and said:
             value = next(iter(_noted(table, _HEIGHT_NOTE, units).values()), None)
         value = _length_of(table, column, value)
     elif value is None and (made := _area_of_dimensions(table, _of_newtons(column.unit))):

@@ -343,6 +343,28 @@ def test_a_mode_of_rubber_that_the_file_contradicts_is_told(tmp_path, head, name
     assert len(said) == bool(asked) and asked in "".join(said)
 
 
+@pytest.mark.parametrize("named", ["compression=", ""])
+@pytest.mark.parametrize(
+    "head", ["Compression test ISO 7743", "Diameter: 29 mm\nHeight: 12.5 mm", "Rubber"]
+)
+def test_a_disc_is_compressed_in_positive_numbers_where_the_head_says_so(tmp_path, head, named):
+    stretch = np.linspace(1.0, 0.6, 15)
+    stress = 0.5 * (stretch - stretch**-2.0)
+    columns, header = [1 - stretch, -stress], "Strain (-),Stress (MPa)"
+    if "Height" in head:
+        area = np.pi * 29.0**2 / 4.0
+        columns, header = [12.5 * (1 - stretch), -area * stress], "Displacement (mm),Force (N)"
+    path = saved(tmp_path, f"{head}\n\n{header}", *columns)
+    if head == "Rubber":
+        says = "which is tension" if named else "nothing says which this is"
+        assert says in refused(OGDEN, f"{named}{path}")
+        return
+    (test,) = only(OGDEN, f"{named}{path}").tests
+    assert test.programme.name == "compression"
+    np.testing.assert_allclose(test.strain, stretch - 1.0, atol=1e-8)
+    np.testing.assert_allclose(test.stress_mpa, stress, rtol=1e-6, atol=1e-9)
+
+
 def test_a_column_called_compressive_is_compression(tmp_path):
     stretch = np.linspace(0.95, 0.5, 15)
     stress = 0.5 * (stretch - stretch**-2.0)
