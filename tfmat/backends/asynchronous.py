@@ -45,9 +45,9 @@ _SHORT = 0.05
 class PartsAhead:
     """Numbers of the parts that rank 0 hands to this worker, asked for while the parts before are computed.
 
-    A part that a worker has asked for waits for it, however fast the others are meanwhile. So no more are asked for
-    than it takes to wait for no answer. That is as many as are computed during the shortest round trip so far, and none
-    where it is short beside a step. Rank 0's shard is asked for nothing else meanwhile.
+    A part that a worker has asked for waits for it, however fast the others are. So a worker asks for the fewest parts
+    that spare it a wait: as many as it computes during the shortest round trip so far, and none where the round trip is
+    short beside a step. Rank 0's shard is asked for nothing else meanwhile.
     """
 
     def __init__(self, server: Any, clock: Callable[[], float] = time.monotonic):

@@ -195,7 +195,7 @@ def differing_devices(devices: Sequence[Digests]) -> dict[int, list[str]]:
 def _shards(variable: Any) -> list[np.ndarray]:
     """Each device's part of a variable, read from its own one.
 
-    Of a variable that is whole on every device, `unpack(variable.read_value())` gives the first device's value for all.
+    `unpack(variable.read_value())` would give the first device's value for all, where a variable is whole on every one.
     """
     return [
         tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype).numpy()
