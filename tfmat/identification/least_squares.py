@@ -1387,7 +1387,7 @@ _FULL_STARTS, _SAME_MINIMUM = 10, 0.01
 # are searched for anew, until that finds nothing better by this share (at most so many times).
 _HOPS, _WORTH_A_ROUND, MOST_ROUNDS = 12, 1e-4, 4
 # Slow laws take no rounds: when short and full searches give up (`rivalry` of `minimise`).
-_FAR, _NEARLY = (10.0, 12), (1.5, 30)
+_FAR, _NEARLY = (3.0, 5), (1.5, 10)
 # _EXPLORERS: labels all over the ranges from which searches look beyond an end of an interval.
 _EXPLORERS = 12
 _AS_GOOD = 1.05  # Another law counts where parameters beyond their ranges may stand at their ends, but for this.
