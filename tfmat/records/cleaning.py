@@ -25,6 +25,7 @@ from tfmat.records.record import (
     _COMPRESSION,
     ENGINEERING_COLUMNS,
     MOST_POINTS,
+    ONE_TRUE,
     Caveat,
     CurveTarget,
     MeasuredTest,
@@ -1741,10 +1742,11 @@ def to_measures_of_the_law(
             )
             curve.assumed.append(f"{measure} {axis}")
             end = float(engineering[-1]) if len(engineering) and not compressed else 0.0
-            if measure == "true" and _MATTERS < end < _LONGEST_TENSION:
+            longest = np.inf if target.strain_measure == "engineering" else _LONGEST_TENSION
+            if measure == "true" and _MATTERS < end < longest:
                 curve.warnings.append(
                     Caveat(
-                        "one column called true",
+                        ONE_TRUE,
                         f"the column of the {axis} does not say that it is true, and was taken so as the other one is; "
                         f"if it is an engineering {axis}, the {axis} at the end differs by "
                         f"{100.0 * (end if axis == 'stress' else 1.0 - math.log1p(end) / end):.2g} %",
@@ -1906,6 +1908,7 @@ def measured_test(
         strain, stress = -raw.strain, -raw.stress_mpa
         steps = (*raw.steps, said)
         raw = dataclasses.replace(raw, strain=strain, stress_mpa=stress, steps=steps)
+    raw = _engineering_beside_true(raw, law)
     if isinstance(programme, TensionAtRate) and raw.time is None:
         raw = _timed_by_rate(raw, settings.get("rate"))
     if isinstance(programme, RateAndTemperature):
@@ -1929,6 +1932,27 @@ def measured_test(
     _tell_settings(test, raw, settings, law)
     check_test(test, raw, law)
     return without_excess(test)
+
+
+def _engineering_beside_true(raw: RawCurve, law: Law) -> RawCurve:
+    """A strain that does not say its measure, beside a true stress, as engineering where the law's is, as rubber's."""
+    unsaid = raw.strain_measure is None and raw.stress_measure == "true"
+    if not unsaid or law.strain_measure != "engineering":
+        return raw
+    largest = float(raw.strain[np.abs(raw.strain).argmax()])
+    said = "took the strain as engineering: its column does not say so, and only the stress is called true"
+    doubt = (
+        "the column of the strain does not say its measure and was taken as engineering, beside a true stress: the "
+        f"stretch goes to {1.0 + largest:.3g}; if the strain is true, to {np.exp(min(largest, 99.0)):.3g}"
+    )
+    in_doubt = {**raw.in_doubt, **({ONE_TRUE: doubt} if abs(largest) > _MATTERS else {})}
+    return dataclasses.replace(
+        raw,
+        strain_measure="engineering",
+        steps=(*raw.steps, said),
+        assumed=(*raw.assumed, "engineering strain"),
+        in_doubt=in_doubt,
+    )
 
 
 def _in_its_own_order(

@@ -41,12 +41,15 @@ class Caveat:
         return f"{self.text}; {self.advice}" if self.advice else self.text
 
 
+# ONE_TRUE: kind of the warning where one column is called true, and the other does not say its measure.
+ONE_TRUE = "one column called true"
 # _IN_DOUBT: advice where a file tells something in two ways, by the kind of the warning.
 _IN_DOUBT = {
     "two areas": "give the one that holds with --area=MM2",
     "preload set to zero?": "add the preload to the load, and its elastic strain to the strain, if it was",
     "two gauge lengths": "correct the strain, or the line in the head",
     "engineering or true?": "say --strain_measure=true --stress_measure=true if they are true values",
+    ONE_TRUE: "say --strain_measure=true or --strain_measure=engineering",
     "name and numbers differ": "say which holds with --strain_measure, --stress_measure",
 }
 

@@ -203,6 +203,26 @@ def test_true_stress_of_rubber_becomes_nominal(tmp_path):
     np.testing.assert_allclose(record.response, stress, rtol=1e-7)
 
 
+@pytest.mark.parametrize("largest", [1.4, 3.0, 8.0])
+@pytest.mark.parametrize("said", ["", "true "])
+def test_strain_of_rubber_beside_a_true_stress_is_engineering_unless_it_says(
+    tmp_path, largest, said
+):
+    stretch = np.linspace(1.0, largest, 25)
+    stress = 0.5 * (stretch - stretch**-2.0)
+    strain = 100.0 * (np.log(stretch) if said else stretch - 1.0)
+    true = "stress (MPa)" if said else "True stress (MPa)"
+    path = saved(tmp_path, f"{said}strain (%),{true}", strain, stress * stretch)
+    record = only(OGDEN, f"uniaxial={path}")
+    np.testing.assert_allclose(record.response, stress, atol=1e-7)
+    np.testing.assert_allclose(record.tests[0].driven, stretch - 1.0, atol=1e-7)
+    (warning,) = record.warnings
+    assert warning.kind == "one column called true"
+    if not said:
+        assert "engineering strain" in record.assumed
+        assert f"goes to {largest:.3g}; if the strain is true, to" in warning.text
+
+
 def test_compression_has_a_name_of_its_own(tmp_path):
     stretch = np.linspace(0.95, 0.5, 15)
     path = rubber(tmp_path, -2, "stress,stretch", stretch=stretch)
