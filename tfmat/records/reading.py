@@ -532,7 +532,10 @@ _MEASURE_WORDS: dict[str, Measure] = {
             """
             engineering eng nominal technical tech technische technisch conventionnelle conventionnel nominale
             ingeniería ingegneristica ingegneristico ingénieur mühendislik 公称 工程 名义 공칭 estrain estress
-            inżynierskie inżynierski smluvní условн инженерн teknisk tekniska
+            inżynierskie inżynierski smluvní условн инженерн teknisk tekniska techn technischer technisches
+            nennspannung nenndehnung nominalspannung nominaldehnung ingenieurspannung ingenieurdehnung nominelle
+            ingénierie ingenieril ingenieriles convencional convenzionale engenharia nominell nominella nominalne
+            nominalna номинальн
             """
         ),
         "engineering",
@@ -2541,8 +2544,10 @@ _MEASURES_IN_HEAD: dict[Measure, re.Pattern[str]] = {
     ),
     "engineering": re.compile(
         r"(?<![a-z])(engineering|eng\.?|nominal)[ _-].{0,12}(stress|strain|curve)"
-        r"|technische[rns]?[ _-](spannung|dehnung)|(工程|公称)(应力|応力)"
-        r"|(contrainte|déformation)s?[ _](conventionnelle|nominale)",
+        r"|techn(\.|ische[rns]?)[ _-]?(spannung|dehnung)|(nenn|nominal|ingenieur)dehnung|ingenieurspannung"
+        r"|(工程|公称)(应力|応力)|(contrainte|déformation|sforzo|tensione|deformazione)s?[ _](conventionnelle|nominale)"
+        r"|(esfuerzo|tensi[óo]n|deformaci[óo]n)(es)?[ _](nominal|ingenieril|convencional)"
+        r"|(sforzo|tensione|deformazione)[ _]ingegneristic",
         re.IGNORECASE,
     ),
 }

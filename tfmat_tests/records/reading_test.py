@@ -444,6 +444,8 @@ def test_a_load_tells_that_the_stress_beside_it_is_an_engineering_one(
         ("", "P1_true_stress_strain.csv", "true"),
         ("# Fließkurve\n", "a.csv", "true"),
         ("Engineering stress vs. strain\n", "a.csv", "engineering"),
+        ("Nenndehnung der Probe 3\n", "a.csv", "engineering"),
+        ("", "sforzo_ingegneristico.csv", "engineering"),
         ("Engineering and true stress\n", "a.csv", None),
         ("Customer: True North\n", "a.csv", None),
     ],
@@ -454,6 +456,22 @@ def test_a_title_or_a_name_of_a_file_tells_the_measure(tmp_path, head, name, mea
     assert (curve.strain_measure, curve.stress_measure) == (measure, measure)
     text = table(f"{head}Eng. strain,Eng. stress (MPa)")
     assert read_one(write(tmp_path, text, name)).stress_measure == "engineering"
+
+
+@pytest.mark.parametrize(
+    "stress",
+    """
+    Nennspannung;Techn. Spannung;Ingenieurspannung;Nominalspannung;contrainte nominale;tensión ingenieril
+    sforzo ingegneristico;tensão de engenharia;nominell spänning;sforzo convenzionale
+    """.strip()
+    .replace("\n", ";")
+    .split(";"),
+)
+def test_an_engineering_stress_beside_a_logarithmic_strain_is_called_so_in_many_languages(
+    tmp_path, stress
+):
+    curve = read_one(write(tmp_path, table(f"log. strain,{stress.strip()} (MPa)")))
+    assert (curve.strain_measure, curve.stress_measure) == ("true", "engineering")
 
 
 @pytest.mark.parametrize("names", ["ε_w,σ_w", "T. Strain,T. Stress (MPa)", "eps_t,sig_t"])
