@@ -1660,15 +1660,20 @@ def _of_a_travel(curve: MeasuredTest, raw: RawCurve) -> Iterator[Caveat]:
         )
 
 
-def strain_of_the_machine(raw: RawCurve) -> Caveat:
-    """The caveat of a strain that was not measured at the specimen."""
+def strain_of_the_machine(raw: RawCurve, has_modulus: bool = True) -> Caveat:
+    """The caveat of a strain that was not measured at the specimen, for a law that has, or has not, a modulus."""
     name = raw.follows[0] if raw.follows is not None else raw.columns[0]
+    gives, fix = "machine and grips", ""
+    if has_modulus:
+        wrong = "the modulus is the machine's and the specimen's together, and every strain is too large"
+        fix = ", or fix the modulus that you know with --fix"
+    else:
+        gives += ", and of a specimen's shoulders"
+        wrong = "every strain, and so every parameter, holds it too"
     return Caveat(
         "strain of the crosshead",
-        f"its strain is made of column '{name}', which holds the give of machine and grips: the modulus is "
-        "the machine's and the specimen's together, and every strain is too large",
-        "use an extensometer's column, or fix the modulus that you know with --fix; a column called extensometer is "
-        "taken as measured at the specimen",
+        f"its strain is made of column '{name}', which holds the give of {gives}: {wrong}",
+        f"use an extensometer's column{fix}; a column called extensometer is taken as measured at the specimen",
     )
 
 
@@ -1918,9 +1923,10 @@ def measured_test(
         test.programme = programme
     else:
         test = _in_its_own_order(raw, programme, target, cleaning)
-        # The give of a machine is nothing beside rubber's.
-        if raw.machine_travel and any(parameter.name == "E" for parameter in law.parameters):
-            test.warnings.append(strain_of_the_machine(raw))
+        has_modulus = any(parameter.name == "E" for parameter in law.parameters)
+        # The give of a machine is nothing beside rubber's between plates; clamps and shoulders of a strip give more.
+        if raw.machine_travel and (has_modulus or not isinstance(programme, Compression)):
+            test.warnings.append(strain_of_the_machine(raw, has_modulus))
     if blank.any():
         test.warnings.append(
             Caveat(

@@ -1437,6 +1437,11 @@ _LENGTH_NOTE = (
     # A specimen's length is its gauge length only by the symbol behind it.
     rf"|({_COMPOUND}länge|(longueur|lunghezza|longitud|comprimento|length){_ORIGINAL}) l ?0"
 )
+# _CLAMPS_NOTE: the length between the clamps, longer than that of the gauge.
+_CLAMPS_NOTE = (
+    rf"{_WHOSE}((free )?clamp(ed|ing)?|grips?|jaws?).?(length|separation|distance)( l ?[0c])?"
+    r"|(freie )?einspann-?(l(ä|ae)nge|abstand)( l ?[0ec])?|distance between (clamps|grips|jaws)"
+)
 # _HEIGHT_NOTE: the length of a specimen under compression, and of no other.
 _HEIGHT_NOTE = (
     rf"{_WHOSE}({_COMPOUND}höhe|height|(hauteur|altezza|altura){_ORIGINAL}|高さ|h ?0)( h ?0)?"
@@ -2853,6 +2858,7 @@ def _curve(
         else _load_in_doubt(table, axes["stress"], stress, mark, options),
         "preload set to zero?": _preload_in_doubt(table, strain, stress, options),
         "two gauge lengths": _length_in_doubt(table, axes["strain"], travel),
+        "travel over a gauge length": _clamps_in_doubt(table, axes["strain"], options),
         "name and numbers differ": contradicted,
         "engineering or true?": _letter_of_a_measure(axes, options) if not told else "",
     }
@@ -3097,6 +3103,21 @@ def _length_in_doubt(table: Table, column: Column, travel: _Travel | None) -> st
     return (
         f"the strain of column '{column.name}' was taken; column '{travel.name}' over it gives a gauge length of "
         f"{travel.length:.4g} mm, and the head tells {' and '.join(said)}: --strain_column takes the travel"
+    )
+
+
+def _clamps_in_doubt(table: Table, column: Column, options: ReadingOptions) -> str:
+    """Which length a machine's travel was taken over, in words, where the head tells one between the clamps too."""
+    clamps = _noted(table, _CLAMPS_NOTE, DISPLACEMENT_UNITS)
+    is_travel = column.is_of_the_machine and column.unit.quantity == "displacement"
+    if not clamps or not is_travel or options.gauge_length is not None:
+        return ""
+    length, _ = _size(table, column, options)
+    if _agree([length, *clamps.values()]):
+        return ""
+    return (
+        f"the travel of column '{column.name}' was taken over the gauge length of {length:g} mm, and the head also "
+        f"tells {' and '.join(clamps)}: the machine moves its clamps"
     )
 
 

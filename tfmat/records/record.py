@@ -47,6 +47,7 @@ ONE_TRUE = "one column called true"
 _IN_DOUBT = {
     "two areas": "give the one that holds with --area=MM2",
     "preload set to zero?": "add the preload to the load, and its elastic strain to the strain, if it was",
+    "travel over a gauge length": "--gauge_length=MM takes another length",
     "two gauge lengths": "correct the strain, or the line in the head",
     "engineering or true?": "say --strain_measure=true --stress_measure=true if they are true values",
     ONE_TRUE: "say --strain_measure=true or --strain_measure=engineering",

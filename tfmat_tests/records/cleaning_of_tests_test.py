@@ -406,15 +406,48 @@ def test_specimens_below_each_other_are_tests_of_one_material(tmp_path):
     assert [len(test.driven) for test in record.tests] == [21, 21]
 
 
-@pytest.mark.parametrize("law", ["voce_chaboche", "ogden"])
-def test_a_machine_s_travel_is_warned_about_where_the_law_has_a_modulus(tmp_path, law):
-    strain = 0.01 * np.sin(np.linspace(0.0, 12.0, 200)) if law != "ogden" else STRETCH - 1
-    stress = 400 * np.tanh(500 * strain) if law != "ogden" else 0.5 * (STRETCH - STRETCH**-2.0)
+@pytest.mark.parametrize(
+    ("law", "test", "said"),
+    [
+        ("voce_chaboche", "cyclic", "the modulus is the machine's"),
+        ("ogden", "uniaxial", "every strain, and so every parameter, holds it too"),
+        ("ogden", "planar", "and of a specimen's shoulders"),
+        ("ogden", "compression", ""),
+    ],
+)
+def test_a_machine_s_travel_is_warned_about_but_for_rubber_between_plates(
+    tmp_path, law, test, said
+):
+    stretch = np.linspace(0.95, 0.5, 20) if test == "compression" else STRETCH
+    strain = 0.01 * np.sin(np.linspace(0.0, 12.0, 200)) if law != "ogden" else stretch - 1
+    stress = 400 * np.tanh(500 * strain) if law != "ogden" else 0.5 * (stretch - stretch**-2.0)
     path = saved(tmp_path, "Stroke (mm),stress (MPa)", 50 * strain, stress)
-    test = "uniaxial" if law == "ogden" else "cyclic"
     record = only(find_law(law), f"{test}={path}", gauge_length=50.0)
-    kinds = [caveat.kind for caveat in record.tests[0].warnings]
-    assert ("strain of the crosshead" in kinds) == (law != "ogden")
+    found = [c for c in record.tests[0].warnings if c.kind == "strain of the crosshead"]
+    assert len(found) == bool(said)
+    assert all(said in caveat.text for caveat in found)
+    assert all(("--fix" in caveat.advice) == (law != "ogden") for caveat in found)
+
+
+@pytest.mark.parametrize(
+    ("travel", "clamps", "is_told"),
+    [
+        ("Standardweg", "Einspannlänge;50;mm", True),
+        ("Crosshead travel", "Grip separation;50;mm", True),
+        ("Crosshead travel", "Einspannlänge;20;mm", False),
+        ("Extensometer travel", "Einspannlänge;50;mm", False),
+    ],
+)
+def test_the_length_of_a_travel_is_told_where_the_head_has_the_clamps_too(
+    tmp_path, travel, clamps, is_told
+):
+    stress = 0.5 * (STRETCH - STRETCH**-2.0)
+    rows = [f"{20 * (x - 1):.6f};{s:.6f}" for x, s in zip(STRETCH, stress, strict=True)]
+    path = write(tmp_path, "\n".join(["L0;20;mm", clamps, f"{travel} (mm);stress (MPa)", *rows]))
+    record = only(OGDEN, f"uniaxial={path}")
+    texts = [c.text for c in record.warnings if c.kind == "travel over a gauge length"]
+    assert len(texts) == is_told
+    assert all("the gauge length of 20 mm" in text and "50 mm" in text for text in texts)
 
 
 @pytest.mark.parametrize("slack", [0.05, 0.3])
