@@ -574,6 +574,11 @@ _OVER_THE_SECTION = {
     "strain": word_set("twist verdrehung verdrehwinkel torsionswinkel deflection durchbiegung"),
     "stress": word_set("torque moment drehmoment torsionsmoment couple coppia 扭矩 トルク"),
 }
+# _EQUIVALENT: beginnings of words beside a strain that is made of all of its components; _EQUIVALENT_STRAINS: its own.
+_EQUIVALENT = word_set(
+    "mises equivalent équivalent äquivalent effective effektiv vergleichs 等效 相当"
+)
+_EQUIVALENT_STRAINS = word_set("vergleichsformänderung vergleichsumformgrad")
 # _NORMALIZED: a stress, or a strain, that was divided by another one.
 _NORMALIZED = re.compile(
     r"normali[sz]ed|normiert|\bnorm\.|relativ|stress ratio"
@@ -1314,6 +1319,13 @@ def _unusable(header: str, axis: Axis) -> str:
         return (
             "of a torsion or bending test, whose stress differs over the section; give the columns of a shear strain "
             "and a shear stress, as a thin tube has them, or of a tension test"
+        )
+    of_strain = _any_of(words, _WORDS["strain"] | _ENDINGS["strain"])
+    is_equivalent = of_strain and (_begins(words, _EQUIVALENT) or words & {"eq", "eqv", "vm"})
+    if axis == "strain" and (is_equivalent or words & _EQUIVALENT_STRAINS):
+        return (
+            "an equivalent strain (Mises), which has no sign and is smaller than the strain along the load while the "
+            "specimen is elastic; export the strain along the load, such as epsilon y or the major strain"
         )
     names = (axis, BEFORE_SIZE[axis])
     if not any(_any_of(words, _WORDS[name] | _ENDINGS[name]) for name in names):

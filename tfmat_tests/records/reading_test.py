@@ -2008,3 +2008,29 @@ def test_a_preload_that_the_load_does_not_have_is_told(tmp_path, told):
     assert doubt not in read_one(write(tmp_path, before)).in_doubt
     small = read_one(write(tmp_path, table(f"{told}\nStrain,Stress (MPa)", stress=20.0 * STRESS)))
     assert doubt not in small.in_doubt
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Mises strain", "von Mises strain", "Equivalent strain", "Effective strain", "eps_eq"),
+        *("Vergleichsformänderung", "Vergleichsdehnung", "Déformation équivalente", "等效应变"),
+    ],
+)
+@pytest.mark.parametrize("unit", [" [%]", " (-)"])
+def test_an_equivalent_strain_is_not_the_strain_along_the_load(tmp_path, name, unit):
+    """Elastic, with a Poisson's ratio of 0.3, it is 0.87 of the strain along the load: steel had 240 GPa."""
+    rows = [(0.867 * e, e, s) for e, s in zip(STRAIN, STRESS, strict=True)]
+    alone = [f"{mises:.8g};{s:.8g}" for mises, _, s in rows]
+    path = write(tmp_path, "\n".join([f"{name}{unit};Stress (MPa)", *alone]))
+    for options in (ReadingOptions(), ReadingOptions(strain_column="1")):
+        with pytest.raises(
+            InputError, match="is an equivalent strain .* the strain along the load"
+        ):
+            read_curves(path, options)
+    both = [f"{mises:.8g};{e:.8g};{s:.8g};{s:.8g}" for mises, e, s in rows]
+    head = f"{name}{unit};Major strain{unit};von Mises stress (kPa);Stress (MPa)"
+    (curve,) = read_curves(
+        write(tmp_path, "\n".join([head, *both])), ReadingOptions(stress_column="4")
+    )
+    assert curve.columns[0] == "Major strain"
