@@ -1343,7 +1343,6 @@ def check_same_study(workdir: pathlib.Path, config: Config) -> None:
     """InputError where the folder was measured with another config: its numbers would not compare."""
     path, content = workdir / CONFIG, as_json(config.to_dict())
     if not path.exists():
-        write_json(path, content)
         return
     # A key that was added to tfmat after the study had begun had its default.
     before = flatten(as_json(default_config().to_dict()))
@@ -1599,13 +1598,18 @@ def scale(
     job = Job(settings, curves, dataset, path)
     check_training_fits(settings, num_outputs=job.num_outputs, form=job.form)
     busy = f"another tfmat scale works in {folder}; wait for it, or use another --workdir"
-    with locked(folder, busy):
+    with contextlib.nullcontext() if dry_run else locked(folder, busy):
         check_same_study(folder, config)
-        if dataset is None and not dry_run:
-            dataset = make_dataset(config, curves, data_dir)
+        if not dry_run:
+            if not (folder / CONFIG).exists():
+                write_json(folder / CONFIG, as_json(config.to_dict()))
+            if dataset is None:
+                dataset = make_dataset(config, curves, data_dir)
         place = find_dataset(data_dir, curves, **seed_and_counts(config))
         study = _study(config, matrix, job.num_outputs, place, folder, machine)
         if dry_run and slurm:
+            with contextlib.suppress(OSError):  # the networks were described there
+                folder.rmdir()
             first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]
             print(job_script(job_of(first, template, site), site), end="")
             return
