@@ -1101,7 +1101,7 @@ def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
         if not curve.toe_removed:
             return
         curve.strain = curve.strain - shift
-        curve.steps.append(f"took a toe of {shift:.3g} off the strain: {slope}")
+        curve.steps.append(f"took {shift:.3g} off the strain for its toe: {slope}")
         # The line stands for the toe: from zero to the beginning of the elastic part.
         keep(curve, curve.strain >= max(start - shift, 0.0), "dropped the points of the toe")
     elif wanted:

@@ -36,8 +36,8 @@ _CHORD_RISE = 0.06
 _LATEST_CHORD = 0.5
 # _CHORD_ERRORS: standard errors by which chords must differ, as the steepest of many is taken.
 _CHORD_ERRORS = 3.0
-# _LEAST_TOE: share of the elastic strain; a shorter toe hardly moves a modulus.
-_LEAST_TOE = 0.15
+# _LEAST_TOE: share of the elastic strain; a shorter toe hardly moves a modulus. A clear one may be shorter.
+_LEAST_TOE, _LEAST_CLEAR_TOE = 0.15, 0.10
 # _BEGINS_BELOW: share of the largest stress at which a test that begins within its toe begins at most.
 _BEGINS_BELOW = 0.15
 # _HIGHEST_PRELOAD: share of the largest stress; a clear elastic part may be drawn back from there.
@@ -153,9 +153,15 @@ def toe_shift(
     first_stress = float(np.mean(stress_mpa[:2]))
     noise = noise_of(stress_mpa)
     toe = line.origin - float(strain[0])
+    # It counts from the first point, which has the noise of the strain.
+    of_first = max(noise_of(strain, orders=(2, 3, 4, 5)), strain_error)
+    least = max(
+        _SIGNIFICANT * math.hypot(line.origin_error, of_first),
+        _LEAST_CLEAR_TOE * line.end_stress / line.slope,
+    )
     if (
         abs(first_stress) < 0.05 * largest + 2 * noise
-        and toe > _SIGNIFICANT * line.origin_error
+        and toe > least
         and line.slope_before + 2 * line.slope_before_error < _TOE_SLOPE * line.slope
     ):
         longest = _LONGEST_TOE * float(strain[top] - strain[0])

@@ -52,8 +52,8 @@ def test_a_toe_is_taken_off(law, parameters, end, length, num_points):
     target = METAL if law == "voce" else SHEAR
     raw = RawCurve("a", with_toe(true, stress, length), stress + noise, "true", "true")
     curve = clean(raw, target)
-    (said,) = [step for step in curve.steps if step.startswith("took a toe of ")]
-    assert float(said.split()[4]) == pytest.approx(length, rel=0.15)
+    (said,) = [step for step in curve.steps if "for its toe" in step]
+    assert float(said.split()[1]) == pytest.approx(length, rel=0.15)
     middle = (stress > 0.3 * stress.max()) & (stress < 0.8 * stress.max())
     expected = np.interp(true[middle], true, stress)
     found = np.interp(true[middle], curve.strain, curve.stress_mpa)
@@ -165,6 +165,19 @@ def test_every_toe_is_a_caveat_and_its_size_is_known(slack, scale, spacing):
 def test_no_toe_no_caveat(spacing):
     curve = found_in(*voce_tension(spacing))
     assert curve.warnings == [] and curve.toe == 0.0 and not curve.toe_removed
+
+
+@pytest.mark.parametrize("noise", [3e-5, 6e-5, 1.2e-4])
+def test_noise_of_the_strain_is_no_toe_and_hides_none_of_ten_times_it(noise):
+    """An origin's own error alone let two or three of these 20 curves without a toe have one."""
+    false, found = 0, 0
+    for seed in range(20):
+        strain, stress = voce_tension((60, 300))
+        noisy = strain + np.random.default_rng(seed).normal(0, noise, len(strain))
+        false += found_in(noisy, stress).toe > 0.0
+        slack = max(10.0 * noise, 4e-4)
+        found += found_in(noisy + slack * (1 - np.exp(-stress / 30.0)), stress).toe > 0.0
+    assert false <= 1 and found >= 18
 
 
 @pytest.mark.parametrize("zero", [-0.02, 0.02, 0.04])
