@@ -85,8 +85,8 @@ def plausibility_caveats(law: Law, parameters: Array, record: MeasuredRecord) ->
     if found is not None:
         kind, text, blocks = found
         advice = (
-            "is the strain the crosshead's, a unit wrong, or hardly a point elastic? Give the modulus if it is known "
-            "(--fix), or choose a law for this material"
+            "is the strain the crosshead's, a unit, gauge length or area wrong, or hardly a point elastic? Give the "
+            "modulus if it is known (--fix), or choose a law for this material"
         )
         yield Caveat(kind, text, advice, blocks)
 

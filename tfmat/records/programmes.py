@@ -537,6 +537,9 @@ POSSIBLE = 2.25
 # RARE: moduli of no common metal at room temperature, MPa: between tin and aluminium, and between beryllium copper and
 # ductile iron (ASM Handbook, volumes 1 and 2). A steel's or an aluminium's with a third of the strain added is one.
 RARE = ((52e3, 64e3), (137e3, 160e3))
+# STIFF: above this modulus, MPa, are molybdenum, tungsten, rhenium and few more metals; cobalt alloys are the stiffest
+# of the common ones (the same volumes). A steel over too long a gauge length has more.
+STIFF = 240e3
 # HOT: temperature, °C, from which on a modulus may be any: a steel has 5 % less at 150 °C (EN 1993-1-2, table 3.1).
 HOT = 150.0
 # STRONG: stress over modulus of the strongest alloys with moduli below, MPa: magnesium and tin, aluminium (the same
@@ -597,6 +600,9 @@ def check_answer(
         most = f"for {expectation.name} at most {expectation.elastic_strain:g}"
         said += f" does not go with a stress of {largest_mpa:.4g} MPa: their ratio is {ratio:.2g}, {most}"
         return "implausible modulus for the strength", said, True
+    if expectation is METAL and modulus > STIFF:
+        said += " is of hardly any metal: of molybdenum, tungsten, rhenium and few more"
+        return "rare modulus", said, False
     if expectation is METAL and celsius < HOT and any(low <= modulus <= high for low, high in RARE):
         return "rare modulus", f"{said} is of hardly any metal at room temperature", False
     if expectation is METAL and any(modulus < below and ratio > most for below, most in STRONG):
