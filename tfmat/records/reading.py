@@ -547,7 +547,7 @@ _MEASURE_WORDS: dict[str, Measure] = {
             verdadeira verdadeiro gerçek rzeczywiste rzeczywisty ware skutečné skutečná sann sanna истинн
             logarithmische logarithmique logarítmica logaritmica rationnelle 真 真实 진 tstrain tstress істинн πραγματικ
             valódi todellinen sand reală adevărată skutočné stvarna stvarno sejati werkelijke
-            flow fließspannung umformgrad le11 le22 le33
+            flow fließspannung fliessspannung umformgrad le11 le22 le33
             """
         ),
         "true",
@@ -602,7 +602,7 @@ _QUALIFIERS = word_set(
     specimen sample experiment experimental exp simulated simulation sim fem fea model fitted fit
     standard abs absolut absolute optical laser lvdt primary front back left right top bottom at of
     the from by in on over with and de del della du des la le der die das den von per por a à di
-    corr necking necked bridgman noisy noise steel aluminium aluminum alloy copper rubber ply
+    phi φ kf corr necking necked bridgman noisy noise steel aluminium aluminum alloy copper rubber ply
     laminate polymer material batch lab weld base metal plate sheet bar
     şekil değiştirme en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
     zug traction tracción trazione tração unitaire unitaria unitario material direction quasi static
@@ -940,7 +940,9 @@ def side_by_side(table: Table) -> list[Table]:
 def _named(labels: list[str], table: Table, blocks: list[range]) -> list[str]:
     """The specimens' names: as the row above the header has them, or the header, or their numbers."""
     titled = titles_side_by_side(table.above, len(blocks))
-    nearest = [str(cell).strip() for cell in table.above[-1][1]] if table.above else []
+    # Rows of sizes, `S0,80,,60,mm²`, may stand between the names and the header.
+    rows = [row for row in table.above if not any(notes_side_by_side([row], len(blocks)))]
+    nearest = [str(cell).strip() for cell in (rows or table.above)[-1][1]] if table.above else []
     above = titled or [
         " ".join(dict.fromkeys(filter(None, nearest[block.start : block.stop]))) for block in blocks
     ]

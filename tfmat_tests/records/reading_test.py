@@ -532,6 +532,8 @@ def test_a_change_of_length_alone_may_be_the_crossheads(tmp_path, travels, taken
     [
         "Flow strain,Flow stress (MPa)",
         "Umformgrad,Fließspannung (MPa)",
+        "Umformgrad phi,Fließspannung kf (MPa)",
+        "Umformgrad φ,Fliessspannung k_f (MPa)",
         "LE22,True stress (MPa)",
     ],
 )

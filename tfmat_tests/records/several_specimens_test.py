@@ -23,6 +23,10 @@ SIDE_BY_SIDE = {
     "numbers of pandas behind units": ("Strain;Stress (MPa);Strain.1;Stress (MPa).1", "1 2"),
     "directions": ("Strain RD;Stress RD;Strain TD;Stress TD", "RD TD"),
     "a row of labels": ("S7;;S9;\nStrain;Stress;Strain;Stress", "S7 S9"),
+    "a row of labels above rows of sizes": (
+        ";S7;;S9;\nS0;80;;60;mm²\nL0;50;;50;mm\nStrain;Stress (MPa);Strain;Stress (MPa)",
+        "S7 S9",
+    ),
     "a row of labels and one of units": ("S7;;S9;\nStrain;Stress;Strain;Stress\n-;MPa;-;MPa", "S7 S9"),
 }  # fmt: skip
 
