@@ -1398,10 +1398,9 @@ def _caveats(
         found += _network_caveats(law, record, predicted, of_tests["network"], noise)
     elif record.curve is not None:
         found += _misfit_of_curve(law, source, record.curve, fitted.best, noise)
-        found += caveats.measure_caveats(law, record, fitted)
     else:
         found += _misfit_of_tests(law, record, of_tests["least_squares"], noise)
-    return found
+    return [*found, *caveats.measure_caveats(law, record, fitted)]
 
 
 def _better_law_caveat(

@@ -37,6 +37,8 @@ _SOMEWHERE, _SMOOTHED = 2.0, 5
 # Advice about a parameter that a curve does not tell; only least squares takes a known one.
 _NOT_ALONE = "do not use its value alone"
 GIVE_IT = f"give its value with --fix if you know it; {_NOT_ALONE}"
+# _MOSTLY_NECKED: strain at which most metals have passed their maximum load.
+_MOSTLY_NECKED = 0.25
 # _AS_WELL: a law that is so many times as far from another reading of a curve speaks against that reading.
 _AS_WELL = 2.0
 # Factors by which an elastic modulus differs from the elastic part of the curve.
@@ -91,16 +93,29 @@ def plausibility_caveats(law: Law, parameters: Array, record: MeasuredRecord) ->
         yield Caveat(kind, text, advice, blocks)
 
 
-def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit) -> Iterator[Caveat]:
+def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit | None) -> Iterator[Caveat]:
     """Columns that do not say their measure, where another reading moves a parameter out of its interval.
 
     A load that has passed its maximum is an engineering one in tension; before, columns may hold true values or
-    compression in positive numbers. A curve without tensile properties is known to be compression.
+    compression in positive numbers. A curve without tensile properties is known to be compression. Without a fit only
+    a tension beyond the strain where most metals neck is told.
     """
-    curve, tensile, points = record.curve, record.tensile, fitted.record.curve
-    if curve is None or points is None or ENGINEERING_COLUMNS not in curve.assumed:
+    curve, tensile = record.curve, record.tensile
+    if curve is None or ENGINEERING_COLUMNS not in curve.assumed:
         return
     if tensile is not None and not tensile.tensile_strength_mpa.at_least:
+        return
+    points = None if fitted is None else fitted.record.curve
+    if fitted is None or points is None:
+        end = float(np.expm1(curve.strain[-1]))
+        if tensile is not None and end > _MOSTLY_NECKED:
+            yield Caveat(
+                "engineering or true?",
+                "its columns do not say their measure, and were taken as engineering values, whose load still rises at "
+                f"strain {end:.3g}, where most metals neck; if they are true, the stress at the end is "
+                f"{100.0 * end:.0f} % too high",
+                "say --strain_measure=engineering or --strain_measure=true",
+            )
         return
     sign, test = (-1.0, "compression") if tensile is None else (1.0, "tension")
     engineering = sign * np.expm1(sign * points.strain)

@@ -7,6 +7,7 @@ import pytest
 
 import tfmat
 from tfmat.identification.answer import identify
+from tfmat.identification.caveats import measure_caveats
 from tfmat.identification.networks import Identifier, law_alone, source_of
 from tfmat.materials import History, find_law
 from tfmat.records.cleaning import clean
@@ -80,6 +81,14 @@ def test_true_values_of_compression_are_told_too():
         250, rel=0.03
     )
     assert not _measure_warnings(strain, stress, strain_measure="true", stress_measure="true")
+
+
+@pytest.mark.parametrize(("end", "told"), [(0.4, 1), (0.15, 0)])
+def test_a_network_s_answer_tells_columns_without_a_measure_beyond_necking(end, told):
+    """A record that nothing was fitted to; as engineering values the true stress at 0.4 is 40 % too high."""
+    (answer,) = tfmat.identify(*([one] for one in _three_readings(end)["true values"]), law="voce")
+    texts = [line.text for line in measure_caveats(find_law("voce"), answer.curve, None)]
+    assert len(texts) == told and all("40 % too high" in text for text in texts)
 
 
 def test_a_measure_that_is_told_or_that_the_curve_shows_is_not_asked_about():
