@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -467,20 +468,84 @@ def test_hidden_rows_and_formulas_without_values_are_refused(tmp_path):
         read_curves(path)
 
 
+def change_sheet(path, change) -> tuple[str, str]:
+    """Changes the XML of a workbook's first sheet; the text before and after."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    before = parts[sheet].decode()
+    parts[sheet] = change(before).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return before, parts[sheet].decode()
+
+
 def test_formulas_that_show_nothing_are_blank_cells(tmp_path):
     """Excel writes an empty text as the value of `=IF(A2="","",A2)`."""
     points = zip(STRAIN.tolist(), STRESS.tolist(), strict=True)
     rows = [(e, s, f'=IF(A{i}="","","")') for i, (e, s) in enumerate(points, start=2)]
     path = write_workbook(tmp_path / "a.xlsx", {"S": [("Strain", "Stress (MPa)", "Note"), *rows]})
-    with zipfile.ZipFile(path) as before:
-        parts = {name: before.read(name) for name in before.namelist()}
-    sheet = "xl/worksheets/sheet1.xml"
-    parts[sheet] = parts[sheet].replace(b'"><f>', b'" t="str"><f>')
-    with zipfile.ZipFile(path, "w") as after:
-        for name, content in parts.items():
-            after.writestr(name, content)
+    change_sheet(path, lambda xml: xml.replace('"><f>', '" t="str"><f>'))
     (curve,) = read_curves(path)
     np.testing.assert_allclose(curve.strain, STRAIN)
+
+
+# Each changes a sheet's XML so that not all of its rows may be taken for what they look like.
+CHANGES = {
+    "as it is": lambda xml: xml,
+    "cells without names": lambda xml: re.sub(r'<c r="[A-Z]+\d+"', "<c", xml),
+    "rows and cells without names": lambda xml: re.sub(r'<(row|c) r="\w+"', r"<\1", xml),
+    "comment": lambda xml: xml.replace(
+        "<sheetData>", '<sheetData><!--<row r="1"><c r="A1"><v>9</v></c></row>-->'
+    ),
+    "other prefix": lambda xml: re.sub(r"<(/?)(?=\w)", r"<\1x:", xml).replace("xmlns=", "xmlns:x="),
+    "formulas": lambda xml: xml.replace("<v>7</v>", "<f>3+4</f><v>7</v>"),
+    "cells in another order": lambda xml: re.sub(
+        r'(<c r="A9".*?</c>)(<c r="B9".*?</c>)', r"\2\1", xml
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_rows_of_numbers_are_read_as_openpyxl_reads_them(tmp_path, change):
+    """The reference is openpyxl's other reader, which makes a whole sheet of cells."""
+    import openpyxl
+
+    day = datetime.datetime(2024, 3, 4, 10, 2)
+    rows = [["Time", "Strain", "Remark"], [], [1, 0.5], [-2.5e-7, 1e20, 7], [day, 3], [None, 4.5]]
+    rows += [[None], [5, "text"], [7, 8, 7], [True, 1], [0.25, 7, 1.0]]
+    path = write_workbook(tmp_path / "a.xlsx", {"S": rows, "Other": [[1, 2], [3, 4]]})
+    book = openpyxl.load_workbook(path)
+    book["S"]["B9"].number_format, book["S"]["A11"].number_format = "0.0%", "h:mm"
+    book["S"]["AB20"] = 7
+    book.save(path)
+    before, after = change_sheet(path, CHANGES[change])
+    assert (before == after) == (change == "as it is")
+    for sheet in openpyxl.load_workbook(path, data_only=True):
+        expected = {
+            cell.coordinate: f"{100 * cell.value:g} %" if "%" in cell.number_format else cell.value
+            for row in sheet.iter_rows()
+            for cell in row
+            if cell.value is not None
+        }
+        found = {
+            f"{openpyxl.utils.get_column_letter(i)}{number}": cell
+            for number, cells in tables.read_sheets(path)[sheet.title]
+            for i, cell in enumerate(cells, start=1)
+            if cell != ""
+        }
+        is_number = {key: isinstance(value, float) for key, value in found.items()}
+        assert found == {k: v if is_number.get(k) else str(v) for k, v in expected.items()}
+
+
+def test_a_sheet_of_another_namespace_is_not_read_in_part(tmp_path):
+    """openpyxl finds none of its rows: its numbers alone would stand there without their names."""
+    path = write_workbook(tmp_path / "a.xlsx", {"S": sheet_rows()})
+    strict = "http://purl.oclc.org/ooxml/spreadsheetml/main"
+    change_sheet(path, lambda xml: re.sub('xmlns="[^"]*"', f'xmlns="{strict}"', xml))
+    with pytest.raises(InputError, match="empty"):
+        read_curves(path)
 
 
 @pytest.mark.parametrize(
