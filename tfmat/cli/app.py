@@ -1136,7 +1136,7 @@ class OnlyThisMachine:
     no_argument="; drop files on the page",
     shows_config=False,
 )
-def app(flag_values: FlagValues, arguments: list[str]) -> int:
+def app(flag_values: FlagValues, arguments: list[str]) -> None:
     """A page to drop files on: curves, parameters with intervals, warnings, cards. For people without a
     shell.
 
@@ -1170,4 +1170,3 @@ def app(flag_values: FlagValues, arguments: list[str]) -> int:
     ui.run_with(server, title="tfmat", show_welcome_message=False, reconnect_timeout=30.0)
     with files, contextlib.suppress(KeyboardInterrupt, Interrupted):
         uvicorn.Server(uvicorn.Config(server, log_level="error")).run(sockets=[place.listening])
-    return 0

@@ -21,10 +21,12 @@ from tfmat.cli.flags import (
     check_output_file,
     check_output_folder,
     command,
+    given,
     job_of_flags,
     launch,
     number,
     own_command,
+    refuse,
     refuse_but,
     repeated,
     site_of_flags,
@@ -501,12 +503,12 @@ def _laboratory(flag_values: FlagValues, own: "Laboratory | None" = None) -> "La
     """The options that copies take; those that are given take the place of a description's `own`."""
     from tfmat.records.laboratory import Laboratory
 
-    given: dict[str, Any] = own.to_json() if own else {}
-    given |= {name: flag_values[name].value for name in _NOISE if flag_values[name].present}
+    said: dict[str, Any] = own.to_json() if own else {}
+    said |= {name: flag_values[name].value for name in _NOISE if flag_values[name].present}
     for name in ("max_strain", *_OBSERVATION):
         if (text := flag_values[name].value) is not None:
-            given[name] = None if text == "none" else _limits(name, text)
-    return Laboratory.of(given)
+            said[name] = None if text == "none" else _limits(name, text)
+    return Laboratory.of(said)
 
 
 def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
@@ -526,27 +528,20 @@ def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
         return lambda progress: import_dataset(
             source,
             data_dir=data_dir,
-            law=flag_values.law,
-            copies=flag_values.copies,
             laboratory=laboratory,
             fixed={name: _number("fix", value) for name, value in fixed.items()},
-            seed=flag_values.seed,
             progress=progress,
-            num_threads=num_threads,
+            **given(flag_values, "law", "copies", "seed", "num_threads"),
         )
-    for name in (*_ONLY_SIMULATOR, "copies"):
-        if flag_values[name].present:
-            of = "--simulator or --from" if name == "copies" else "--simulator"
-            raise InputError(f"--{name} is of {of}; give that too, or leave --{name} out")
+    for names, of in ((_ONLY_SIMULATOR, ""), (("copies",), " or --from")):
+        why = f" is of --simulator{of}; give that too, or leave --{{}} out"
+        refuse(names, flag_values, why)
     settings = _settings(flag_values, fixed)
     return lambda progress: generate_dataset(
         settings,
-        seed=flag_values.seed,
-        num_curves=flag_values.num_curves,
-        num_test=flag_values.num_test,
         data_dir=data_dir,
         progress=progress,
-        num_threads=num_threads,
+        **given(flag_values, "seed", "num_curves", "num_test", "num_threads"),
     )
 
 
@@ -576,9 +571,9 @@ def _settings(flag_values: FlagValues, fixed: dict[str, str]) -> "CurveSettings"
         noise_told=flag_values.noise_told,
         laboratory=flag_values.laboratory,
         **{
-            name: None if given is None else _limits(name, given)
-            for name in _OBSERVATION
-            if (given := flag_values[name].value) != "none"
+            name: None if said is None else _limits(name, said)
+            for name, said in given(flag_values, *_OBSERVATION).items()
+            if said != "none"
         },  # type: ignore[arg-type]
     )
 
@@ -649,7 +644,6 @@ def _tell_dataset(dataset: "PackedDataset", did: str, config: str = "") -> None:
 
 _NUM_RUNS = 1000
 _RUNS_A_WORKER = 100
-_ONE_PROCESS = ("ranks", "nodes")
 
 
 def _simulate_dataset(flag_values: FlagValues) -> "PackedDataset | None":
@@ -750,14 +744,13 @@ def _submit_shares(flag_values: FlagValues) -> None:
     from tfmat.data.imported import refuse_equal_copies
     from tfmat.specimens.campaign import busy, read_description, runs_folder
 
-    for name in _ONE_PROCESS:
-        if flag_values[name].present:
-            raise InputError(
-                f"--{name}: an element of the array is one process; --num_workers says how many there are, and "
-                "--cpus_per_rank how many processors each has for its runs"
-            )
-    if flag_values.worker is not None:
-        raise InputError("--worker: each element of the array gets its own; leave it out")
+    why = (
+        ": an element of the array is one process; --num_workers says how many there are, and --cpus_per_rank how many "
+        "processors each has for its runs"
+    )
+    refuse(("ranks", "nodes"), flag_values, why)
+    why = ": each element of the array gets its own; leave it out"
+    refuse(("worker",), flag_values, why)
     check_output_folder("data_dir", flag_values.data_dir)
     description, site = read_description(flag_values.simulator), site_of_flags(flag_values)
     refuse_equal_copies(_laboratory(flag_values, description.laboratory))
@@ -912,7 +905,7 @@ _NAMING_FILES = (("config.json", "data_dir", 0), ("spec.json", "dataset", 2))
         ),
     }
 )
-def clean(flag_values: FlagValues, arguments: list[str]) -> int:
+def clean(flag_values: FlagValues, arguments: list[str]) -> None:
     """Lists the data sets on the disk, and deletes those that are named or that no run uses.
 
       tfmat clean                                    # what there is: size, age, and the runs that use it
@@ -939,7 +932,7 @@ def clean(flag_values: FlagValues, arguments: list[str]) -> int:
         if flag_values.yes:
             raise InputError("--yes deletes nothing by itself; name data sets, or add --unused")
         _show_datasets(datasets, users, data_dir, runs_dir)
-        return 0
+        return
     if flag_values.unused:
         if not runs_dir.is_dir():
             raise InputError(
@@ -952,15 +945,14 @@ def clean(flag_values: FlagValues, arguments: list[str]) -> int:
         confirm = any(_runs_of(each, users) for each in chosen)
     if not chosen:
         print(f"a run uses each of the data sets in {data_dir}; nothing deleted")
-        return 0
+        return
     _refuse_busy(chosen, users)
     if confirm and not flag_values.yes and not _confirmed(chosen, users):
         print("nothing deleted")
-        return 0
+        return
     for each in chosen:
         delete_dataset(each)
         print(printable(f"deleted {each.folder} ({size_text(each.num_bytes)})"))
-    return 0
 
 
 def _users(runs_dir: pathlib.Path) -> "Users":

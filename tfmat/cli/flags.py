@@ -8,8 +8,8 @@ import os
 import pathlib
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from absl import flags
 from absl.flags import FlagValues
@@ -251,6 +251,24 @@ def check_output_folder(flag: str, value: str | None) -> None:
         raise InputError(f"--{flag}={value}: the folder {path} cannot be written; choose another")
 
 
+def given(flag_values: FlagValues, *names: str) -> dict[str, Any]:
+    """The values of flags, for arguments of the same names."""
+    return {name: flag_values[name].value for name in names}
+
+
+def given_to(kind: Any, flag_values: FlagValues, *others: str) -> dict[str, Any]:
+    """The values of the flags that have the names of a dataclass's fields, but for `others`."""
+    names = (field.name for field in dataclasses.fields(kind))
+    return given(flag_values, *(name for name in names if name not in others))
+
+
+def refuse(names: Iterable[str], flag_values: FlagValues, why: str) -> None:
+    """Raises InputError where one of these flags is given; `why` follows its name, which {} in it becomes."""
+    for name in names:
+        if flag_values[name].present:
+            raise InputError(f"--{name}{why.format(name)}")
+
+
 def refuse_but(taken: Collection[str], flag_values: FlagValues, why: str) -> None:
     """Raises InputError where a flag is given that is not among those `taken`; `why` says what takes no others."""
     for name in flag_values:
@@ -305,6 +323,8 @@ JOB = (
     switch("dry_run", False, "print the job instead of submitting it"),
 )  # fmt: skip
 _JOB_FLAGS = tuple(flag.name for flag in JOB)
+# Flags that a `SlurmJob` takes as they are.
+_OF_JOB = ("nodes", "cpus_per_rank", "account", "partition", "time_limit", "exclusive")
 LAUNCHER_FLAGS = ("launcher", *_JOB_FLAGS)
 LAUNCHER = (
     choice("launcher", ["local", "slurm"], "where it runs: in this process, or as a job of a SLURM cluster"),
@@ -316,9 +336,7 @@ def wants_slurm(flag_values: FlagValues) -> bool:
     """Whether `--launcher=slurm` was given; InputError where a flag of a job was given without it."""
     if flag_values.launcher == "slurm":
         return True
-    for name in _JOB_FLAGS:
-        if flag_values[name].present:
-            raise InputError(f"--{name} describes a SLURM job; add --launcher=slurm")
+    refuse(_JOB_FLAGS, flag_values, " describes a SLURM job; add --launcher=slurm")
     return False
 
 
@@ -352,15 +370,10 @@ def job_of_flags(
         data=data.resolve() if data else None,
         ranks=ranks,
         starts_ranks=starts_ranks,
-        nodes=flag_values.nodes,
-        cpus_per_rank=flag_values.cpus_per_rank,
         gpus=flag_values.gpus or 0,
-        account=flag_values.account,
-        partition=flag_values.partition,
-        time_limit=flag_values.time_limit,
-        exclusive=flag_values.exclusive,
         options=sbatch_options(flag_values.sbatch),
         array=array,
+        **given(flag_values, *_OF_JOB),
     )
 
 

@@ -1,7 +1,6 @@
 """`tfmat identify`: files and flags in, answers out."""
 
 import collections
-import dataclasses
 import pathlib
 import re
 import sys
@@ -14,9 +13,11 @@ from tfmat.cli.flags import (
     check_output_file,
     check_output_folder,
     command,
+    given_to,
     known_parameters,
     listed,
     number,
+    refuse,
     repeated,
     switch,
     text,
@@ -165,11 +166,9 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.records.files import find_records
     from tfmat.records.programmes import takes_tests
 
-    given: dict[str, Any] = {
-        f.name: flag_values[f.name].value for f in dataclasses.fields(Asked) if f.name != "fixed"
-    }
-    given["samples"] = flag_values.samples or 0
-    asked = Asked(**given, fixed=known_parameters(flag_values.fix))
+    said = given_to(Asked, flag_values, "fixed", "samples")
+    fixed = known_parameters(flag_values.fix)
+    asked = Asked(**said, samples=flag_values.samples or 0, fixed=fixed)
     unread: list[tuple[list[MeasuredRecord], list[InputError]]] = []
 
     def read(source: "Sidecar") -> "list[MeasuredRecord]":
@@ -310,10 +309,8 @@ def reading_of(flag_values: FlagValues) -> "tuple[ReadingOptions, CleaningOption
     from tfmat.records.cleaning import CleaningOptions
     from tfmat.records.reading import ReadingOptions
 
-    def given(kind: Any) -> Any:
-        return kind(**{f.name: flag_values[f.name].value for f in dataclasses.fields(kind)})
-
-    return given(ReadingOptions), given(CleaningOptions)
+    reading = ReadingOptions(**given_to(ReadingOptions, flag_values))
+    return reading, CleaningOptions(**given_to(CleaningOptions, flag_values))
 
 
 def choose(
@@ -346,9 +343,8 @@ def solvers_of(flag_values: FlagValues, sidecar: "Sidecar") -> list[str]:
 def check_flags(flag_values: FlagValues) -> None:
     """InputError for flags that say how something is done which is not asked for, or which lack a package."""
     if not flag_values.card:
-        for flag in ("card_dir", "card_variants", "poisson_ratio"):
-            if flag_values[flag].present:
-                raise InputError(f"--{flag} says how cards are written; say which: --card=abaqus")
+        why = " says how cards are written; say which: --card=abaqus"
+        refuse(("card_dir", "card_variants", "poisson_ratio"), flag_values, why)
     if flag_values.samples is None and flag_values["samples_file"].present:
         raise InputError("--samples_file says where samples go; say how many: --samples=1000")
     asks_network = flag_values.workdir or flag_values.verify or flag_values.details
@@ -358,9 +354,9 @@ def check_flags(flag_values: FlagValues) -> None:
         from tfmat.identification.posterior import check_arviz
 
         check_arviz()
-    for flag in ("predict", "candidate"):
-        if flag_values[flag].value and not flag_values.next_test:
-            raise InputError(f"--{flag} is of --next_test; give that too, or leave --{flag} out")
+    if not flag_values.next_test:
+        why = " is of --next_test; give that too, or leave --{} out"
+        refuse(("predict", "candidate"), flag_values, why)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -16,12 +16,15 @@ from tfmat.cli.flags import (
     choice,
     command,
     config_flags,
+    given,
+    given_to,
     job_of_flags,
     listed,
     number,
     output_folder,
     overrides,
     read_config,
+    refuse,
     site_of_flags,
     switch,
     text,
@@ -48,7 +51,6 @@ _ASSUMPTIONS = (
         "accuracy up to which time, energy and money are counted [what all trained points reached]",
     ),
 )  # fmt: skip
-_SAID_BY_CONFIG = ("ranks", "cpus_per_rank", "gpus")
 
 
 @command(
@@ -72,7 +74,7 @@ _SAID_BY_CONFIG = ("ranks", "cpus_per_rank", "gpus")
     },
     no_argument="; flags look like --workdir=runs/scaling",
 )
-def scale(flag_values: FlagValues, arguments: list[str]) -> int:
+def scale(flag_values: FlagValues, arguments: list[str]) -> None:
     """Measures what parallelism buys: many runs, interleaved and repeated, and a page about them.
 
       tfmat scale                                    # on this machine; it says how long that takes
@@ -100,7 +102,7 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
     if flag_values.quick:
         matrix = matrix.quick()
     workdir = output_folder(flag_values)
-    assumptions = Assumptions(**{flag.name: flag_values[flag.name].value for flag in _ASSUMPTIONS})
+    assumptions = Assumptions(**given(flag_values, *(flag.name for flag in _ASSUMPTIONS)))
     slurm = _jobs_of_study(flag_values, workdir) if wants_slurm(flag_values) else None
     hosts = parse_hosts(flag_values.hosts) if flag_values.hosts else ()
     if slurm and hosts:
@@ -121,16 +123,12 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
         hosts=hosts,
         dry_run=flag_values.dry_run,
     )
-    return 0
 
 
 def _jobs_of_study(flag_values: FlagValues, workdir: str) -> "tuple[SlurmJob, Site]":
     """The part that all jobs have in common."""
-    for name in _SAID_BY_CONFIG:
-        if flag_values[name].present:
-            raise InputError(
-                f"--{name}: the config's get_scaling() says it for each point; leave it out"
-            )
+    why = ": the config's get_scaling() says it for each point; leave it out"
+    refuse(("ranks", "cpus_per_rank", "gpus"), flag_values, why)
     site = site_of_flags(flag_values)
     job = job_of_flags(
         flag_values,
@@ -165,7 +163,7 @@ _WHERE_OPEN = {
     },
     no_argument="",
 )
-def lr_range(flag_values: FlagValues, arguments: list[str]) -> int:
+def lr_range(flag_values: FlagValues, arguments: list[str]) -> None:
     """Learning-rate range test: the rate rises step by step until the loss does; says where to begin.
 
       tfmat lr_range                                        # batch of configs/quickstart.py, less than a minute
@@ -186,12 +184,9 @@ def lr_range(flag_values: FlagValues, arguments: list[str]) -> int:
         found = lr_range(
             config,
             workdir=workdir,
-            data_dir=flag_values.data_dir,
             batches=batches,
-            low=flag_values.low,
-            high=flag_values.high,
-            steps=flag_values.steps,
             progress=progress,
+            **given(flag_values, "data_dir", "low", "high", "steps"),
         )
     for test in found:
         print(
@@ -199,7 +194,6 @@ def lr_range(flag_values: FlagValues, arguments: list[str]) -> int:
             f"begin with a peak of {test.suggested:.2g}{_WHERE_OPEN[test.open_end]}"
         )
     print(pathlib.Path(workdir) / "lr_range.png")
-    return 0
 
 
 def _parse_batches(texts: list[str]) -> list[int]:
@@ -232,7 +226,7 @@ def _parse_batches(texts: list[str]) -> list[int]:
     },
     no_argument="",
 )
-def batch_sweep(flag_values: FlagValues, arguments: list[str]) -> int:
+def batch_sweep(flag_values: FlagValues, arguments: list[str]) -> None:
     """Batch-size sweep: time an epoch, curves/s, use of the processors, accuracy at equal epochs and
     at equal time.
 
@@ -252,14 +246,11 @@ def batch_sweep(flag_values: FlagValues, arguments: list[str]) -> int:
     table = batch_sweep(
         config,
         workdir=workdir,
-        data_dir=flag_values.data_dir,
         batches=batches,
-        epochs=flag_values.epochs,
-        equal_time=flag_values.equal_time,
+        **given(flag_values, "data_dir", "epochs", "equal_time"),
     )
     print(_shown(table.drop(columns="workdir")))
     print(pathlib.Path(workdir) / "batch_sweep.png")
-    return 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -284,7 +275,7 @@ _OUT_OF_REACH = 1000
     },
     no_argument="",
 )  # fmt: skip
-def learning_curve(flag_values: FlagValues, arguments: list[str]) -> int:
+def learning_curve(flag_values: FlagValues, arguments: list[str]) -> None:
     """Learning curve: how many curves, and how large a network, the accuracy that you want takes;
     before a long run.
 
@@ -312,17 +303,14 @@ def learning_curve(flag_values: FlagValues, arguments: list[str]) -> int:
     content = learning_curve(
         config,
         workdir=workdir,
-        data_dir=flag_values.data_dir,
         curves=curves,
         widths=widths,
-        seeds=flag_values.seeds,
-        wanted=flag_values.wanted,
+        **given(flag_values, "data_dir", "seeds", "wanted"),
     )
     for name in content.laws:
         for line in learning_curve_lines(name, content):
             print(line)
     print(pathlib.Path(workdir) / "learning_curve.png")
-    return 0
 
 
 def learning_curve_lines(name: str, content: "LearningCurve") -> list[str]:
@@ -428,7 +416,7 @@ def _numbers(flag: str, texts: list[str], whole: bool = False) -> list[float]:
     },
     no_argument="; name the run with --workdir={}",
 )
-def noise_scale(flag_values: FlagValues, arguments: list[str]) -> int:
+def noise_scale(flag_values: FlagValues, arguments: list[str]) -> None:
     """Measures the gradient noise scale of a run: up to which batch a larger one still saves steps.
 
       tfmat noise_scale --workdir=runs/quickstart
@@ -452,14 +440,10 @@ def noise_scale(flag_values: FlagValues, arguments: list[str]) -> int:
     with progress_bar("measuring gradients", "groups") as progress:
         found = noise_scale_of_run(
             flag_values.workdir,
-            small=flag_values.small,
-            big=flag_values.big,
-            groups=flag_values.groups,
-            seed=flag_values.seed,
             progress=progress,
+            **given(flag_values, "small", "big", "groups", "seed"),
         )
     print(describe_noise(found))
-    return 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -492,7 +476,7 @@ _LINE_EVERY = 30.0
         ),
     }
 )
-def landscape(flag_values: FlagValues, arguments: list[str]) -> int:
+def landscape(flag_values: FlagValues, arguments: list[str]) -> None:
     """The shape of the loss around a run's minimum: surfaces, the Hessian's largest eigenvalues,
     sharpness.
 
@@ -523,23 +507,15 @@ def landscape(flag_values: FlagValues, arguments: list[str]) -> int:
         raise InputError(
             "--workdir is for what is about several runs; one run's stays in its own folder"
         )
-    options = LandscapeOptions(
-        num_curves=flag_values.num_curves,
-        points=flag_values.points,
-        extent=flag_values.extent,
-        dimensions=flag_values.dimensions or (1 if several else 2),
-        eigenvalues=flag_values.eigenvalues,
-        sam_rho=flag_values.sam_rho,
-        precision=flag_values.precision,
-        seed=flag_values.seed,
-    )
+    dimensions = flag_values.dimensions or (1 if several else 2)
+    own = given_to(LandscapeOptions, flag_values, "dimensions")
+    options = LandscapeOptions(dimensions=dimensions, **own)
     check_output_folder("workdir", flag_values.workdir)
     runs = read_runs(arguments, flag_values.data_dir, options, between)
     first = runs[0].folder
     folder = pathlib.Path(flag_values.workdir or (first if between else first.resolve().parent))
     for content in _measure_landscapes(runs, options, folder, between):
         print(content)
-    return 0
 
 
 def _measure_landscapes(

@@ -28,6 +28,8 @@ from tfmat.cli.flags import (
     choice,
     command,
     config_flags,
+    given,
+    given_to,
     job_of_flags,
     launch,
     number,
@@ -36,6 +38,7 @@ from tfmat.cli.flags import (
     overrides,
     own_command,
     read_config,
+    refuse,
     refuse_but,
     site_of_flags,
     switch,
@@ -78,13 +81,9 @@ _OF_MPIRUN = tuple(flag.name for flag in MPIRUN)
 def wants_mpirun(flag_values: FlagValues) -> bool:
     """Whether `--launcher=mpirun` was given; InputError where its flags are mixed up with flags of a job."""
     wanted = flag_values.launcher == "mpirun"
-    with_both = ("launcher", "ranks", "dry_run")
-    for name in (
-        [name for name in LAUNCHER_FLAGS if name not in with_both] if wanted else _OF_MPIRUN
-    ):
-        if flag_values[name].present:
-            launcher = "slurm" if wanted else "mpirun"
-            raise InputError(f"--{name} is for --launcher={launcher}, not {flag_values.launcher}")
+    of_slurm = [n for n in LAUNCHER_FLAGS if n not in ("launcher", "ranks", "dry_run")]
+    others, launcher = (of_slurm, "slurm") if wanted else (_OF_MPIRUN, "mpirun")
+    refuse(others, flag_values, f" is for --launcher={launcher}, not {flag_values.launcher}")
     return wanted
 
 
@@ -115,8 +114,8 @@ def train_under_mpirun(flag_values: FlagValues, config: "Config", workdir: str) 
         raise InputError(
             "--launcher=mpirun starts mpirun by itself; start this command once, without a launcher"
         )
-    given = flag_values["backend"].present
-    backend = flag_values.backend if given else "horovod"
+    chosen = flag_values["backend"].present
+    backend = flag_values.backend if chosen else "horovod"
     if backend == "dtensor":
         raise InputError(
             "--launcher=mpirun is for --backend=horovod and mpi: a mesh has a fixed number of devices, whoever is lost"
@@ -129,7 +128,7 @@ def train_under_mpirun(flag_values: FlagValues, config: "Config", workdir: str) 
         processes=Processes(size=ranks, local_size=hosts[0].slots, launcher="mpirun"),
     )
     command = own_command("train", flag_values, left_out=(*LAUNCHER_FLAGS, *_OF_MPIRUN))
-    if not given:
+    if not chosen:
         command += (f"--backend={backend}",)
     if flag_values.dry_run:
         print(shlex.join(mpirun_command(hosts, command)))
@@ -301,7 +300,7 @@ def _submit_training(flag_values: FlagValues, config: "Config", workdir: str) ->
     },
     no_argument="; name the run with --workdir={}",
 )  # fmt: skip
-def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
+def evaluate(flag_values: FlagValues, arguments: list[str]) -> None:
     """Measures how good a trained network's answers are, on noisy test curves that no training has
     seen.
 
@@ -350,7 +349,6 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
     for table in evaluation_tables(scores, bins=True):
         console.print(table)
     console.print(f"report: {report}", soft_wrap=True, markup=False)
-    return 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -374,7 +372,7 @@ _OF_STUDIES = (
     },
     no_argument="; name the run with --workdir={}",
 )
-def report(flag_values: FlagValues, arguments: list[str]) -> int:
+def report(flag_values: FlagValues, arguments: list[str]) -> None:
     """Writes the report on a run or a scaling study: one HTML page that opens offline, with a verdict
     in plain words.
 
@@ -392,22 +390,21 @@ def report(flag_values: FlagValues, arguments: list[str]) -> int:
     The page of a study, scaling_report.html, says what several workers bought and where the time
     went, and predicts more workers. Its flags are kept in the folder for the next page.
     """
-    given = {flag.name: flag_values[flag.name].value for flag in _OF_STUDIES}
+    said = given(flag_values, *(flag.name for flag in _OF_STUDIES))
     from tfmat.scaling.study import Assumptions, is_study
 
     if is_study(flag_values.workdir):
         from tfmat.scaling.report import write_scaling_report
 
-        print(write_scaling_report(flag_values.workdir, Assumptions(**given))[0])
-        return 0
-    if told := [name for name, value in given.items() if value is not None]:
+        print(write_scaling_report(flag_values.workdir, Assumptions(**said))[0])
+        return
+    if told := [name for name, value in said.items() if value is not None]:
         raise InputError(
             f"--{told[0]} is for a scaling study, and {flag_values.workdir} is none; leave it out"
         )
     from tfmat.report.pages import write_training_report
 
     print(write_training_report(flag_values.workdir))
-    return 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -448,7 +445,7 @@ _PAGE_SECONDS = 20.0
     no_argument="; flags look like --workdir=runs/tune",
     shows_config=False,  # a file with get_search() loads TensorFlow
 )  # fmt: skip
-def tune(flag_values: FlagValues, arguments: list[str]) -> int:
+def tune(flag_values: FlagValues, arguments: list[str]) -> None:
     """Searches hyper-parameters that suit the batch, the optimizer or the machine, and can be left
     alone over night.
 
@@ -465,16 +462,14 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     that has ended is repeated. A search that has ended does nothing. Workers on several machines
     share WORKDIR; its lock needs no flock, so NFS works from version 3 on.
     """
+    of_page = [flag.name for flag in PAGE_FLAGS]
     if not flag_values.serve:
-        for flag in PAGE_FLAGS:
-            if flag_values[flag.name].present:
-                raise InputError(
-                    f"--{flag.name} is for a page that is served; add --status --serve"
-                )
+        refuse(of_page, flag_values, " is for a page that is served; add --status --serve")
     if flag_values.status:
-        taken = ("status", "serve", "config", "workdir", "trust", *(one.name for one in PAGE_FLAGS))
+        taken = ("status", "serve", "config", "workdir", "trust", *of_page)
         refuse_but(taken, flag_values, "--status shows the search in --workdir as it is")
-        return _show_search(flag_values)
+        _show_search(flag_values)
+        return
     if flag_values.serve:
         raise InputError("--serve shows a search that another command runs; add --status")
     check_output_folder("workdir", flag_values.workdir)
@@ -491,26 +486,13 @@ def tune(flag_values: FlagValues, arguments: list[str]) -> int:
     _check_trials(flag_values, base)
     if wants_slurm(flag_values):
         _submit_search(flag_values)
-        return 0
+        return
     if flag_values.one_job:
         raise InputError("--one_job describes a SLURM job; add --launcher=slurm")
-    options = Options(
-        data_dir=flag_values.data_dir,
-        backend=flag_values.backend,
-        trial_launcher=flag_values.trial_launcher,
-        trial_command=flag_values.trial_command,
-        lease=lease,
-        reports=flag_values.trial_reports,
-    )
-    run_search(
-        base,
-        search,
-        workdir=flag_values.workdir,
-        options=options,
-        num_workers=flag_values.num_workers,
-        first_worker=flag_values.first_worker,
-    )
-    return 0
+    own = given_to(Options, flag_values, "lease", "reports")
+    options = Options(lease=lease, reports=flag_values.trial_reports, **own)
+    how = given(flag_values, "workdir", "num_workers", "first_worker")
+    run_search(base, search, options=options, **how)
 
 
 def _lease(said: str) -> float:
@@ -530,11 +512,9 @@ def _check_trials(flag_values: FlagValues, base: "Config") -> None:
     from tfmat.workflow import plan_job
 
     if flag_values.trial_command:
-        for name in ("data_dir", "backend", "trial_launcher", "trial_reports"):
-            if flag_values[name].present:
-                raise InputError(
-                    f"--{name} is of trials by tfmat train; --trial_command says all: leave it out"
-                )
+        of_train = ("data_dir", "backend", "trial_launcher", "trial_reports")
+        why = " is of trials by tfmat train; --trial_command says all: leave it out"
+        refuse(of_train, flag_values, why)
         try:
             flag_values.trial_command.format(config="", workdir="", seed=0)
         except (KeyError, IndexError, ValueError) as error:
@@ -586,10 +566,11 @@ def _submit_search(flag_values: FlagValues) -> None:
     launch(job, site, dry_run=flag_values.dry_run)
 
 
-def _show_search(flag_values: FlagValues) -> int:
+def _show_search(flag_values: FlagValues) -> None:
     workdir = flag_values.workdir
     if flag_values.serve:
-        return _serve_search(flag_values)
+        _serve_search(flag_values)
+        return
     from tfmat.console import open_console
     from tfmat.report.tables import tuning_tables
     from tfmat.tuning.search import read_state, summarize, trial_rows, write_results
@@ -600,10 +581,9 @@ def _show_search(flag_values: FlagValues) -> int:
         console.print(table)
     for path in write_results(workdir):
         print(path)
-    return 0
 
 
-def _serve_search(flag_values: FlagValues) -> int:
+def _serve_search(flag_values: FlagValues) -> None:
     from tfmat.cli.app import serve_page
     from tfmat.tuning.search import read_state, write_page
 
@@ -619,7 +599,6 @@ def _serve_search(flag_values: FlagValues) -> int:
         return page, not state.ended
 
     serve_page(render, port=flag_values.port, browser=flag_values.browser)
-    return 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -640,7 +619,7 @@ _PARTS = ("weights", "gradients", "slots")
     },
     no_argument="; flags look like --config.mesh=batch:2,model:2",
 )
-def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
+def layouts(flag_values: FlagValues, arguments: list[str]) -> None:
     """Shows how a config's network would lie on a mesh of devices, in stages or over processes, and
     what is exchanged.
 
@@ -668,9 +647,11 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
 
     prepare_tensorflow(own_program=True)
     if settings.parallel.has_stages:
-        return _show_stages(job, flag_values.json)
+        _show_stages(job, flag_values.json)
+        return
     if flag_values.backend != "dtensor":
-        return _show_processes(job, flag_values.backend, flag_values.json)
+        _show_processes(job, flag_values.backend, flag_values.json)
+        return
     from tfmat.backends.layouts import collectives_of_step, plan_of_config
     from tfmat.backends.registry import check_config_for
     from tfmat.launch.processes import find_processes
@@ -686,10 +667,10 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     about: dict[str, str | int] = {"mesh": str(plan.mesh), "zero_stage": plan.zero_stage}
     devices = plan.mesh.num_devices
     title = f"mesh {plan.mesh}, {devices} device{'s' if devices > 1 else ''}"
-    return _show(flag_values.json, settings, title, about, footprints, collectives, notices, plan)
+    _show(flag_values.json, settings, title, about, footprints, collectives, notices, plan)
 
 
-def _show_stages(job: "Job", as_json: bool) -> int:
+def _show_stages(job: "Job", as_json: bool) -> None:
     from tfmat.backends.pipeline import plan_stages
     from tfmat.backends.registry import check_config_for
     from tfmat.console import open_console, open_table
@@ -704,7 +685,7 @@ def _show_stages(job: "Job", as_json: bool) -> int:
     if as_json:
         content = {"mesh": str(mesh), **dataclasses.asdict(plan)}
         print(json_text(content))
-        return 0
+        return
     console = open_console(100)
     console.print(
         f"mesh {mesh}; a batch of {settings.global_batch_size} examples in {plan.micro_batches} "
@@ -730,10 +711,9 @@ def _show_stages(job: "Job", as_json: bool) -> int:
     )
     for notice in plan.notices:
         console.print(f"note: {notice}", markup=False, soft_wrap=True)
-    return 0
 
 
-def _show_processes(job: "Job", backend: str, as_json: bool) -> int:
+def _show_processes(job: "Job", backend: str, as_json: bool) -> None:
     from tfmat.backends.registry import check_config_for
     from tfmat.backends.zero import plan_processes
     from tfmat.config import BATCH
@@ -769,7 +749,7 @@ def _show_processes(job: "Job", backend: str, as_json: bool) -> int:
         "zero_stage": options.zero_stage,
     }
     title = f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}"
-    return _show(as_json, settings, title, about, footprints, collectives, notices)
+    _show(as_json, settings, title, about, footprints, collectives, notices)
 
 
 def _show(
@@ -781,7 +761,7 @@ def _show(
     collectives: Sequence["Collective"],
     notices: list[str],
     plan: "Plan | None" = None,
-) -> int:
+) -> None:
     """Prints which bytes lie on a mesh (with a plan) or in processes, and which are sent."""
     from tfmat.backends.layouts import format_spec
     from tfmat.console import open_console, open_table
@@ -797,7 +777,7 @@ def _show(
             "notices": notices,
         }
         print(json_text(content))
-        return 0
+        return
     place = "on each device" if plan else "in each process"
     console = open_console(100)
     title = f"{title}, zero_stage={about['zero_stage']}; bytes {place}:"
@@ -826,7 +806,6 @@ def _show(
     console.print(table if collectives else "  none")
     for notice in notices:
         console.print(f"note: {notice}", markup=False, soft_wrap=True)
-    return 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -834,7 +813,7 @@ def _show(
 
 
 @command({})
-def horovod(flag_values: FlagValues, arguments: list[str]) -> int:
+def horovod(flag_values: FlagValues, arguments: list[str]) -> None:
     """Installs a Horovod that works with this environment's TensorFlow: `tfmat horovod install`.
 
       tfmat horovod install
@@ -857,7 +836,6 @@ def horovod(flag_values: FlagValues, arguments: list[str]) -> int:
             if failure.status == 1:
                 print(*log.read_text().splitlines()[-12:], sep="\n    ", file=sys.stderr)
             raise InputError(str(failure)) from None
-    return 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -867,7 +845,7 @@ _COLOURS = {"ok": "green", "missing": "yellow", "failed": "red"}
 
 
 @command({"output": (switch("json", False, "print JSON instead of a table"),)}, no_argument="")
-def doctor(flag_values: FlagValues, arguments: list[str]) -> int:
+def doctor(flag_values: FlagValues, arguments: list[str]) -> None:
     """Says what this machine can do: TensorFlow, GPUs, MPI, Horovod, DTensor, SLURM, CalculiX; and
     how to get the rest.
 
@@ -892,7 +870,6 @@ def doctor(flag_values: FlagValues, arguments: list[str]) -> int:
         print(json_text(content))
     else:
         print_findings(findings)
-    return 0
 
 
 def print_findings(findings: list["Finding"]) -> None:

@@ -38,7 +38,6 @@ from tfmat.report.figures import (
     MODEL,
     SECOND,
     finish,
-    logarithmic,
     new_figure,
     save_png_and_svg,
     worker_axis,
@@ -805,10 +804,8 @@ def landscape_figure(content: Landscape) -> Figure:
                 color=colour,
                 label=_NAMES[part],
             )
-        finish(panel)
+        finish(panel, ylabel="loss", log=_log_axis([content]))
         _mark(panel, content)
-        _logarithmic_if_positive(panel, [content])
-        panel.set_ylabel("loss")
         panel.legend(frameon=False)
         return figure
     figure = new_figure(10.4, 4.6)
@@ -847,10 +844,8 @@ def comparison_figure(contents: Sequence[Landscape], table: pd.DataFrame) -> Fig
         loss = content.loss
         left.plot(content.x, loss.train[row], color=colour, lw=1.6, label=name)
         left.plot(content.x, loss.test[row], color=colour, lw=1.2, ls="--")
-    finish(left)
-    _logarithmic_if_positive(left, contents)
-    left.set_xlabel("along a filter-normalised direction")
-    left.set_ylabel("loss: training (solid), test (dashed)")
+    loss_label = "loss: training (solid), test (dashed)"
+    finish(left, "along a filter-normalised direction", loss_label, _log_axis(contents))
     left.legend(frameon=False, fontsize=8)
     known = table[table.eigenvalue.notna()]
     right.errorbar(
@@ -862,12 +857,10 @@ def comparison_figure(contents: Sequence[Landscape], table: pd.DataFrame) -> Fig
         color=MODEL,
         capsize=3,
     )
-    finish(right)
+    finish(right, "global batch", "largest eigenvalue of the Hessian")
     worker_axis(right.xaxis, sorted(table.batch.unique()))
     if (known.eigenvalue > 0).all():
         right.set_ylim(0, 1.25 * float(max(known.eigenvalue, default=1.0)))
-    right.set_xlabel("global batch")
-    right.set_ylabel("largest eigenvalue of the Hessian")
     return figure
 
 
@@ -889,9 +882,10 @@ def _mark(panel: Axes, content: Landscape) -> None:
         panel.set_xlabel("along a filter-normalised direction; 0: the minimum")
 
 
-def _logarithmic_if_positive(panel: Axes, contents: Sequence[Landscape]) -> None:
-    if all(np.min(loss) > 0 for content in contents for loss in content.loss.parts().values()):
-        logarithmic(panel.yaxis)
+def _log_axis(contents: Sequence[Landscape]) -> str:
+    """The axis of losses, where it can be logarithmic."""
+    losses = (loss for content in contents for loss in content.loss.parts().values())
+    return "y" if all(np.min(loss) > 0 for loss in losses) else ""
 
 
 def describe_landscape(content: Landscape) -> str:

@@ -50,7 +50,6 @@ from tfmat.report.figures import (
     SECOND,
     finish,
     legend_below,
-    logarithmic,
     new_figure,
     save_png_and_svg,
     worker_axis,
@@ -179,11 +178,7 @@ def range_figure(tables: Sequence[pd.DataFrame], tests: "Sequence[RangeTest]") -
         at = float(np.interp(np.log(rate), np.log(table.learning_rate), table.smoothed_loss))
         panel.plot([rate], [at], "o", ms=7, mfc="none", mec=color, mew=1.6)
     panel.set_ylim(0.8 * lowest, 2.0 * start)
-    finish(panel)
-    logarithmic(panel.xaxis)
-    logarithmic(panel.yaxis)
-    panel.set_xlabel("learning rate")
-    panel.set_ylabel("training loss, smoothed")
+    finish(panel, "learning rate", "training loss, smoothed", "xy")
     panel.legend(frameon=False, title="circle: suggested", alignment="left")
     return figure
 
@@ -206,7 +201,7 @@ def sweep_figure(table: pd.DataFrame, equal: str) -> Figure:
         values = epochs[column] * (100 if column == "processor_use" else 1)
         panel.plot(epochs.batch, values, "o-", ms=4, color=MODEL)
         panel.set_ylim(bottom=0, top=1.15 * max(values, default=1.0))
-        panel.set_ylabel(label)
+        finish(panel, "global batch", label)
     panel = panels[1, 1]
     for kind, color, label in (
         ("epochs", MODEL, "equal epochs"),
@@ -214,14 +209,10 @@ def sweep_figure(table: pd.DataFrame, equal: str) -> Figure:
     ):
         part = runs[runs.kind == kind].sort_values("batch")
         panel.plot(part.batch, part.val_loss, "o-", ms=4, color=color, label=label)
-    panel.set_ylabel("validation loss")
     panel.legend(frameon=False)
-    for panel in panels.flat:
-        finish(panel)
-        worker_axis(panel.xaxis, sorted(runs.batch.unique()))
-        panel.set_xlabel("global batch")
-    if len(runs):
-        logarithmic(panels[1, 1].yaxis)
+    for each in panels.flat:
+        worker_axis(each.xaxis, sorted(runs.batch.unique()))
+    finish(panel, "global batch", "validation loss", "y" if len(runs) else "")
     return figure
 
 
@@ -849,12 +840,7 @@ def learning_figure(
             panel.fill_between(curves, low, high, color=look["color"], alpha=0.15, lw=0)
         panel.axhline(wanted, color=INK, lw=0.9, ls=":", label=f"wanted: {wanted:g}")
         panel.axvline(most, color=MEASURED, lw=0.9, ls="--", label="beyond: predicted")
-        finish(panel)
-        logarithmic(panel.xaxis)
-        logarithmic(panel.yaxis)
-        panel.set_xlabel("training curves")
-        panel.set_ylabel(quantity)
-        panel.set_title(name, loc="left", fontsize=11, fontweight="bold")
+        finish(panel, "training curves", quantity, "xy", name)
     legend_below(panels[0])
     return figure
 
@@ -1231,21 +1217,15 @@ def noise_figure(points: Sequence[tuple[int, float, NoiseScale]], batch_size: in
         batch_size, color=MEASURED, lw=1.2, ls="--", label=f"batch of the run, {batch_size}"
     )
     left.set_ylim(0.5 * min([batch_size, *low]), 2.0 * max([batch_size, *top]))
-    finish(left)
-    logarithmic(left.yaxis)
-    left.set_xlabel("epoch")
-    left.set_ylabel("examples")
+    finish(left, "epoch", "examples", "y", "gradient noise scale")
     left.legend(frameon=False, loc="best")
-    left.set_title("gradient noise scale", loc="left", fontsize=11, fontweight="bold")
     _draw_trade_off(right, points[-1][2], batch_size)
     return figure
 
 
 def _draw_trade_off(panel: Axes, scale: NoiseScale, batch_size: int) -> None:
     """Steps and examples over batch, each relative to its smallest (McCandlish et al. 2018, eq. 2.11 and 2.12)."""
-    panel.set_title("predicted for other batches", loc="left", fontsize=11, fontweight="bold")
-    panel.set_xlabel("batch (examples)")
-    panel.set_ylabel("times the fewest possible")
+    log = ""
     if np.isfinite(scale.value) and scale.value > 0:
         ends = min(batch_size, scale.value / 20), max(batch_size, 20 * scale.value)
         batches = np.geomspace(*ends, 200)
@@ -1256,13 +1236,12 @@ def _draw_trade_off(panel: Axes, scale: NoiseScale, batch_size: int) -> None:
         panel.axvline(scale.value, color=INK, lw=0.8)
         panel.axvline(batch_size, color=MEASURED, lw=1.2, ls="--", label="batch of the run")
         panel.set_ylim(1, 20)
-        finish(panel)
-        logarithmic(panel.xaxis)
-        logarithmic(panel.yaxis)
         panel.legend(frameon=False)
+        log = "xy"
     else:
-        finish(panel)
         panel.text(0.5, 0.5, "|G|² not measurable", transform=panel.transAxes, ha="center")
+    labels = "batch (examples)", "times the fewest possible"
+    finish(panel, *labels, log, "predicted for other batches")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -292,12 +292,25 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     return opening + svg[svg.index(">") + 1 :].strip()
 
 
-def finish(panel: Axes) -> None:
-    """Light grid behind the data, no box."""
+def finish(panel: Axes, xlabel: str = "", ylabel: str = "", log: str = "", title: str = "") -> None:
+    """Light grid behind the data, no box, labels; call it after drawing.
+
+    Args:
+      xlabel, ylabel, title: with the user's own names as they are; "" leaves what is there.
+      log: the logarithmic axes: `x`, `y`, or `xy`.
+    """
     panel.grid(True, color=GRID, lw=0.8)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(colors=INK)
+    for name in log:
+        logarithmic(panel.xaxis if name == "x" else panel.yaxis)
+    if xlabel:
+        panel.set_xlabel(xlabel, parse_math=False)
+    if ylabel:
+        panel.set_ylabel(ylabel, parse_math=False)
+    if title:
+        panel.set_title(title, loc="left", fontsize=11, fontweight="bold", parse_math=False)
 
 
 def logarithmic(axis: Axis) -> None:
@@ -350,17 +363,13 @@ def legend_below(panel: Axes, columns: int = 1) -> None:
 def complete(
     panel: Axes, xlabel: str, ylabel: str, *, log: str = "", hollow: bool = False, columns: int = 1
 ) -> None:
-    """Grid, labels and the legend below, after drawing.
+    """`finish`, and the legend below.
 
     Args:
-      log: the logarithmic axes: `x`, `y`, or `xy`.
       hollow: whether markers are, of oversubscribed points, which the legend then explains.
       columns: of the legend.
     """
-    finish(panel)
-    for name in log:
-        logarithmic(panel.xaxis if name == "x" else panel.yaxis)
-    panel.set(xlabel=xlabel, ylabel=ylabel)
+    finish(panel, xlabel, ylabel, log)
     if hollow:
         panel.plot([], [], "o", mfc="none", mec=MEASURED, label="hollow: oversubscribed")
     legend_below(panel, columns)
@@ -370,8 +379,7 @@ def bars(panel: Axes, names: Sequence[str], label: str) -> Array:
     """Prepares a panel of bars, the first above; returns their places. Long names stand in two lines."""
     places = np.arange(len(names), dtype=float)[::-1]
     panel.set_yticks(places, _in_lines(names, _BAR_WIDTH), fontsize=8)
-    panel.set_xlabel(label)
-    finish(panel)
+    finish(panel, label)
     panel.grid(False, axis="y")
     return places
 
@@ -514,8 +522,7 @@ def _draw_residuals(
     panel.plot(strain, residual, "o", ms=size, mfc="none", mec=MODEL, mew=0.7)
     limit = 1.15 * float(np.abs(residual).max()) or 1.0
     panel.set_ylim(-limit, limit)
-    panel.set_ylabel("residual (MPa)")
-    finish(panel)
+    finish(panel, ylabel="residual (MPa)")
 
 
 def next_test_figure(name: str, found: NextTest) -> Figure:
@@ -568,12 +575,9 @@ def verification_figure(
         top.plot(strain, run, color=MODEL, lw=1.0, alpha=0.6, **label)
         bottom.plot(strain, stress_mpa - run, color=MODEL, lw=0.8, alpha=0.6)
     bottom.axhline(0.0, color=INK, lw=0.8)
-    top.set_ylabel("nominal stress (MPa)")
-    bottom.set_ylabel("residual (MPa)")
-    bottom.set_xlabel("nominal strain")
     top.legend(loc="lower right", fontsize=8, frameon=False)
-    for panel in (top, bottom):
-        finish(panel)
+    finish(top, ylabel="nominal stress (MPa)")
+    finish(bottom, "nominal strain", "residual (MPa)")
     title = f"{short_name(name)}: verified by the program"
     figure.suptitle(title, fontsize=11, fontweight="bold", parse_math=False)
     return figure
@@ -717,13 +721,10 @@ def draw_tests(
             colour = SECOND if len(tests) == 1 else colours[1]
             other_label = "other" if len(tests) == 1 else "_"
             panel.plot(*line, "--", color=colour, lw=0.8, label=other_label)
+    across, up = f"{strain_label} (–)", f"{stress_label} (MPa)"
     if over_time:
         panel.set_xscale("log")
-        panel.set_xlabel("time (s)")
-        panel.set_ylabel(f"{stress_label} (MPa)" if strain_driven else f"{strain_label} (–)")
-    else:
-        panel.set_xlabel(f"{strain_label} (–)")
-        panel.set_ylabel(f"{stress_label} (MPa)")
+        across, up = "time (s)", up if strain_driven else across
     title = first.title
     if len(tests) == 1:
         error = f"RMSE {format_value(first.rmse_percent, 2)} % of max."
@@ -731,7 +732,7 @@ def draw_tests(
     else:
         panel.legend(frameon=False, fontsize=8)
     panel.set_title(title, loc="left", fontsize=9, parse_math=False)
-    finish(panel)
+    finish(panel, across, up)
 
 
 def _draw_measured(panel: Axes, x: np.ndarray, y: np.ndarray, colour: str, label: str) -> None:
@@ -835,9 +836,7 @@ def draw_uniformity(
         color = MODEL if len(found) == 1 else style(i)["color"]
         panel.plot(places, values, "-", color=color, lw=1.6, label=name)
     panel.set_xlim(0, 1)
-    panel.set_xlabel(label)
-    panel.set_ylabel("share of curves below, minus even (%)")
-    finish(panel)
+    finish(panel, label, "share of curves below, minus even (%)")
     low, high = panel.get_ylim()
     rows = -(-(1 + len(found)) // 2)
     panel.set_ylim(low, high + 0.1 * rows * (high - low))  # room for the legend
@@ -1068,12 +1067,9 @@ def draw_course(panel: Axes, rows: Rows, objective: str, direction: str = "min")
     panel.step(
         [n for n, _, _ in ended], best, where="post", color=MODEL, lw=1.6, label="best so far"
     )
-    finish(panel)
-    if min(value for _, value, _ in ended) > 0:
-        logarithmic(panel.yaxis)
+    log = "y" if min(value for _, value, _ in ended) > 0 else ""
+    finish(panel, "trial", objective, log)
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-    panel.set_xlabel("trial")
-    panel.set_ylabel(objective)
     panel.legend(frameon=False)
 
 
@@ -1086,7 +1082,7 @@ def draw_slice(panel: Axes, rows: Rows, name: str, scale: str, objective: str) -
             [axis.place(row.values[name]) for row in chosen], [cast(float, row.value) for row in chosen],
             "o", ms=3.5, color=color, alpha=0.85,
         )  # fmt: skip
-    finish(panel)
+    finish(panel, ylabel=objective)
     if axis.words:
         panel.set_xticks(range(len(axis.words)), axis.words, fontsize=8)
         panel.set_xlim(-0.5, len(axis.words) - 0.5)
@@ -1098,7 +1094,6 @@ def draw_slice(panel: Axes, rows: Rows, name: str, scale: str, objective: str) -
         panel.set_ylim(min(objectives) / 1.2, max(objectives) * 1.2)
         logarithmic(panel.yaxis)
     panel.set_xlabel(name, fontsize=9, parse_math=False)
-    panel.set_ylabel(objective)
 
 
 class _Axis:

@@ -565,12 +565,8 @@ def draw_predicted(panel: Axes, answers: ParameterAnswers) -> None:
     panel.set_ylim(limits)
     panel.set_box_aspect(1)
     label = with_unit(answers.name, answers.unit)
-    panel.set_xlabel(f"true {label}", parse_math=False)
-    panel.set_ylabel(f"identified {label}", parse_math=False)
-    finish(panel)
-    if answers.logarithmic:
-        logarithmic(panel.xaxis)
-        logarithmic(panel.yaxis)
+    log = "xy" if answers.logarithmic else ""
+    finish(panel, f"true {label}", f"identified {label}", log)
 
 
 def draw_errors(panel: Axes, answers: ParameterAnswers) -> None:
@@ -595,16 +591,15 @@ def draw_errors(panel: Axes, answers: ParameterAnswers) -> None:
     panel.plot(middle, limits[:, 0], "-", color=MODEL, lw=1.6, label="95 %, network")
     panel.plot(middle, limits[:, 2], "-", color=MODEL, lw=1.6)
     panel.plot(middle, limits[:, 1], ":", color=SECOND, lw=1.4, label="median, network")
-    finish(panel)
+    unit = "decades" if answers.logarithmic else "%" if answers.in_percent else answers.unit
+    true = f"true {with_unit(answers.name, answers.unit)}"
+    finish(panel, true, f"error of {answers.name} ({unit})")
     if answers.logarithmic:
         # So that an end that is a power of ten has its tick.
         panel.set_xlim(edges[0] / 1.05, edges[-1] * 1.05)
         logarithmic(panel.xaxis)
     else:
         panel.xaxis.set_major_locator(MaxNLocator(5))
-    unit = "decades" if answers.logarithmic else "%" if answers.in_percent else answers.unit
-    panel.set_xlabel(f"true {with_unit(answers.name, answers.unit)}", parse_math=False)
-    panel.set_ylabel(f"error of {answers.name} ({unit})", parse_math=False)
     low, high = panel.get_ylim()
     panel.set_ylim(low, high + 0.34 * (high - low))  # room for the legend
     panel.legend(loc="upper center", ncols=2, fontsize=8, frameon=False)
@@ -619,14 +614,9 @@ def draw_bins(panel: Axes, bins: Sequence[Bin], quantity: str, name: str, legend
         values = [getattr(entry.parameters[name], key) for entry in bins]
         if not all(map(math.isnan, values)):
             panel.plot(places, values, style, marker=marker, ms=4, lw=1.5, color=color, label=label)
-    finish(panel)
-    logarithmic(panel.yaxis)
-    if skewed:
-        logarithmic(panel.xaxis)
-    else:
+    finish(panel, BIN_TITLES[quantity], f"MSE of {name} (scaled 0–1)", "yx" if skewed else "y")
+    if not skewed:
         panel.xaxis.set_major_locator(MaxNLocator(5))
-    panel.set_xlabel(BIN_TITLES[quantity])
-    panel.set_ylabel(f"MSE of {name} (scaled 0–1)", parse_math=False)
     if legend and len(panel.lines) > 1:
         low, high = panel.get_ylim()
         panel.set_ylim(low, high * (high / low) ** 0.4)  # room for the legend
@@ -641,9 +631,7 @@ def draw_coverage(panel: Axes, found: CoverageCurve, label: str) -> None:
     panel.set_xlim(0, 100)
     panel.set_ylim(0, 100)
     panel.legend(frameon=False, loc="upper left")
-    panel.set_xlabel("as they say (%)")
-    panel.set_ylabel(label, parse_math=False)
-    finish(panel)
+    finish(panel, "as they say (%)", label)
 
 
 def draw_spread(panel: Axes, found: Sequence[SpreadBin], label: str) -> None:
@@ -652,12 +640,8 @@ def draw_spread(panel: Axes, found: Sequence[SpreadBin], label: str) -> None:
     ends = [min([*predicted, *errors]), max([*predicted, *errors])]
     panel.plot(ends, ends, "--", lw=1.2, color=INK)
     panel.plot(predicted, errors, "-", marker="o", ms=4, lw=1.5, color=MODEL)
-    panel.set_xlabel("standard deviation that it gives (0–1)")
-    panel.set_ylabel(label, parse_math=False)
-    finish(panel)
-    if ends[0] > 0:
-        logarithmic(panel.xaxis)
-        logarithmic(panel.yaxis)
+    log = "xy" if ends[0] > 0 else ""
+    finish(panel, "standard deviation that it gives (0–1)", label, log)
 
 
 def draw_losses(panel: Axes, metrics: Sequence[MetricsLine], over: str) -> None:
@@ -680,13 +664,10 @@ def draw_losses(panel: Axes, metrics: Sequence[MetricsLine], over: str) -> None:
             x, y = points[:, 0] / divisor, points[:, 1]
             panel.plot(x, y, marker=marker, ms=3.5, lw=1.5, color=color, label=name)
     panel.set_xlim(left=0.0)
-    finish(panel)
-    panel.set_xlabel(label)
     if of_density:
-        panel.set_ylabel("minus log density of the labels (nats)")
+        finish(panel, label, "minus log density of the labels (nats)")
     else:
-        logarithmic(panel.yaxis)
-        panel.set_ylabel("MSE of scaled labels (–)")
+        finish(panel, label, "MSE of scaled labels (–)", "y")
     if over == "epoch":
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.lines:

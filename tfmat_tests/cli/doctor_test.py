@@ -2,7 +2,8 @@
 
 import json
 
-from tfmat.cli.train import doctor
+import pytest
+
 from tfmat.launch.machine import Finding
 
 FINDINGS = [
@@ -12,16 +13,13 @@ FINDINGS = [
 ]
 
 
-def _run(capsys, monkeypatch, *arguments):
+@pytest.fixture(autouse=True)
+def found(monkeypatch):
     monkeypatch.setattr("tfmat.launch.machine.examine", lambda: FINDINGS)
-    flag_values = doctor.define()
-    status = doctor.run(flag_values, flag_values(["doctor", *arguments])[1:])
-    return status, capsys.readouterr().out
 
 
-def test_table_says_how_to_get_what_is_missing(capsys, monkeypatch):
-    status, text = _run(capsys, monkeypatch)
-    assert status == 0  # missing parts are no failure
+def test_table_says_how_to_get_what_is_missing(done):
+    text = done("doctor")  # missing parts are no failure
     lines = [line.split() for line in text.splitlines()]
     assert ["Keras", "ok", "3.15.1"] in lines
     missing = lines.index(["Horovod", "missing", "not", "installed", "[here]"])
@@ -29,8 +27,8 @@ def test_table_says_how_to_get_what_is_missing(capsys, monkeypatch):
     assert "\x1b" not in text
 
 
-def test_json(capsys, monkeypatch):
-    content = json.loads(_run(capsys, monkeypatch, "--json")[1])
+def test_json(done):
+    content = json.loads(done("doctor", "--json"))
     assert content["findings"][1] == {
         "part": "DTensor",
         "state": "ok",

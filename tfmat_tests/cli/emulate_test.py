@@ -2,31 +2,21 @@
 
 import numpy as np
 
-from tfmat.cli.main import main
 from tfmat.materials import find_law
 from tfmat_tests.specimens.bar import bar_folder
 
 
-def run(capsys, *arguments):
-    status = main([*map(str, arguments)])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def test_runs_become_a_law_that_every_command_takes(tmp_path, capsys):
+def test_runs_become_a_law_that_every_command_takes(tmp_path, done):
     bar = bar_folder(tmp_path)
     flags = (f"--simulator={bar}", f"--data_dir={tmp_path / 'data'}", "--num_runs=60")
-    status, out, err = run(capsys, "emulate", *flags, "--train_for=600steps")
-    assert status == 0, err
+    out = done("emulate", *flags, "--train_for=600steps")
     spec = f"{tmp_path / 'data' / 'bar_60.py'}:Bar"
     assert "runs      60 of bar" in out and "60 made" in out
     assert "42 runs trained it; it is off by 0." in out
     assert f"tfmat train --law={spec} --config=configs/forward.py --workdir=runs/bar_60\n" in out
-    status, out, _ = run(capsys, "laws", spec)
-    assert status == 0 and out.count("check passed") == 3
+    assert done("laws", spec).count("check passed") == 3
     # The same command again makes no run and trains nothing.
-    status, out, _ = run(capsys, "emulate", *flags, "--train_for=600steps")
-    assert status == 0 and "all were there already" in out
+    assert "all were there already" in done("emulate", *flags, "--train_for=600steps")
 
     # Least squares with the law identifies a record; no network is needed.
     law = find_law(spec)
@@ -35,22 +25,16 @@ def test_runs_become_a_law_that_every_command_takes(tmp_path, capsys):
     file = tmp_path / "record.csv"
     rows = [f"{e:.8g},{s:.8g}" for e, s in zip(strain, stress, strict=True)]
     file.write_text("\n".join(["strain [-],stress [MPa]", *rows]))
-    status, out, err = run(capsys, "identify", file, f"--law={spec}")
-    assert status == 0, err
+    out = done("identify", file, f"--law={spec}")
     assert "yields (MPa)" in out and "slope (MPa)" in out
     assert "law bar is itself off by" in " ".join(out.split())
 
 
-def test_what_is_not_there_is_said_in_one_line(tmp_path, capsys):
-    status, _, err = run(capsys, "emulate")
-    assert (status, err) == (
-        2,
-        "tfmat: say what to emulate: --simulator=FOLDER, with a simulator.toml in it\n",
-    )
+def test_what_is_not_there_is_said_in_one_line(tmp_path, refused):
+    said = "say what to emulate: --simulator=FOLDER, with a simulator.toml in it"
+    assert refused("emulate") == said
     bar = bar_folder(tmp_path)
     # Before a run is made.
     for flag, message in (("--num_runs=30", "30 is not integer >= 50"), ("--train_for=5x", "5x")):
-        flags = (f"--simulator={bar}", f"--data_dir={tmp_path}", flag)
-        status, _, err = run(capsys, "emulate", *flags)
-        assert status == 2 and message in err
-        assert not list(tmp_path.glob("bar.runs*")) and not list(tmp_path.glob("bar*.py"))
+        said = refused("emulate", f"--simulator={bar}", f"--data_dir={tmp_path}", flag)
+        assert message in said

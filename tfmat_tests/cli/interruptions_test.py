@@ -10,11 +10,23 @@ import pytest
 
 from tfmat_tests.mpi import PROJECT
 
-# Waits as long as it is not interrupted; the first interruption comes in the middle of a destructor.
-SWALLOWED = """
-import os, signal, time
+# Every program below defines what `tfmat` runs, between these.
+BEGINNING = """
+import contextlib, os, signal, threading, time
 from tfmat.cli import main
 
+def wait():
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        pass
+"""
+END = """
+main._dispatch = run
+main.console_main()
+"""
+
+# Waits as long as it is not interrupted; the first interruption comes in the middle of a destructor.
+SWALLOWED = """
 class Holder:
     def __del__(self):
         os.kill(os.getpid(), {number})
@@ -25,18 +37,11 @@ def run(arguments):
     holder = Holder()
     del holder
     os.write(1, b"the destructor is done\\n")
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        pass
-
-main._dispatch = run
-main.console_main()
+    wait()
 """
 
 # On a busy machine the signal that was sent again comes before what sends it has returned.
 SLOW_TO_START = """
-import signal, time
-
 start = signal.setitimer
 
 def start_slowly(which, seconds, slow=[1, 2]):
@@ -51,9 +56,6 @@ signal.setitimer = start_slowly
 
 # The first interruption comes while the main thread waits for another one to begin.
 STARTS_A_THREAD = """
-import os, signal, threading, time
-from tfmat.cli import main
-
 class Started(threading.Event):
     def wait(self, timeout=None):
         os.kill(os.getpid(), {number})
@@ -66,26 +68,17 @@ def run(arguments):
     thread._started = Started()
     thread.start()
     os.write(1, b"the thread is started\\n")
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        pass
-
-main._dispatch = run
-main.console_main()
+    wait()
 """
 
 # Code made of text, as dataclasses make it at import.
 MADE_OF_TEXT = """
-from tfmat.cli import main
-main._dispatch = lambda arguments: exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass")
-main.console_main()
+def run(arguments):
+    exec("os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass")
 """
 
 # The second Ctrl-C comes while the first one is told.
 WHILE_TOLD = """
-import os, signal
-from tfmat.cli import main
-
 complain = main._complain
 
 def complain_slowly(message):
@@ -95,18 +88,13 @@ def complain_slowly(message):
 
 def run(arguments):
     os.kill(os.getpid(), signal.SIGINT)
-    while True:
-        pass
+    wait()
 
-main._complain, main._dispatch = complain_slowly, run
-main.console_main()
+main._complain = complain_slowly
 """
 
 # The second Ctrl-C comes after the first one was told, while what the command held is deleted.
 WHEN_ALL_IS_SAID = """
-import contextlib, os, signal
-from tfmat.cli import main
-
 class Holder:
     def __del__(self):
         for _ in range(100):
@@ -123,18 +111,14 @@ def and_a_destructor_afterwards(**options):
 
 def run(arguments):
     os.kill(os.getpid(), signal.SIGINT)
-    while True:
-        pass
+    wait()
 
-main.signals_as_interruptions, main._dispatch = and_a_destructor_afterwards, run
-main.console_main()
+main.signals_as_interruptions = and_a_destructor_afterwards
 """
 
 # mpirun asks the ranks that are left to end as soon as one has ended. The training's own handlers have gone by then,
 # and the run's status is being written.
 WHILE_CLEARING_UP = """
-import os, signal
-from tfmat.cli import main
 from tfmat.errors import Interrupted
 from tfmat.training.run import StopRequest
 
@@ -153,9 +137,6 @@ def run(arguments):
             os.kill(os.getpid(), {second})
         print("all is cleared up", flush=True)
         raise
-
-main._dispatch = run
-main.console_main()
 """
 
 # What the command held hangs when it is deleted.
@@ -165,26 +146,17 @@ HANGS_AFTERWARDS = WHEN_ALL_IS_SAID.replace(
 
 # TensorFlow makes a TypeError of what is raised while it looks at the arguments of a graph.
 MADE_A_DEFECT = """
-import os, signal
-from tfmat.cli import main
-
 def run(arguments):
     try:
         os.kill(os.getpid(), {number})
-        while True:
-            pass
+        wait()
     except BaseException:
         pass
     raise TypeError("missing required arguments")
-
-main._dispatch = run
-main.console_main()
 """
 
 # A defect in a destructor has nothing to do with signals, and must be seen.
 DEFECT = """
-from tfmat.cli import main
-
 class Holder:
     def __del__(self):
         raise ZeroDivisionError
@@ -193,15 +165,12 @@ def run(arguments):
     holder = Holder()
     del holder
     return 0
-
-main._dispatch = run
-main.console_main()
 """
 
 
 def _run(folder: pathlib.Path, program: str) -> subprocess.CompletedProcess[str]:
     # Only a program that was started with -m, as ours is, ends by the signal after code made of text.
-    (folder / "program.py").write_text(program)
+    (folder / "program.py").write_text(BEGINNING + program + END)
     command = [sys.executable, "-m", "program"]
     environment = {**os.environ, "PYTHONPATH": f"{folder}:{PROJECT}"}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
