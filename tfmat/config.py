@@ -176,11 +176,7 @@ class EpochPlan:
 
     def steps(self, duration: Duration) -> int:
         """Steps that a duration in steps or epochs takes from the start."""
-        if duration.unit == "steps":
-            return duration.steps(1)
-        if duration.seconds is not None:
-            raise ValueError(f"{duration} is a time; its steps follow from a measured rate")
-        if not self.growth:
+        if duration.unit != "epochs" or not self.growth:
             return duration.steps(self.steps_in(0))
         epoch = math.floor(duration.value)
         return self.first_step(epoch) + round((duration.value - epoch) * self.steps_in(epoch))
@@ -351,10 +347,10 @@ class Option:
 
     def parse(self, text: str) -> Any:
         """The value that `text` on the command line means; checked."""
-        if self.kind in ("str", "words", "duration", "steps") or (
-            self.optional and text.lower() == "none"
-        ):
-            return self.check(None if self.optional and text.lower() == "none" else text)
+        if self.optional and text.lower() == "none":
+            return None
+        if self.kind in ("str", "words", "duration", "steps"):
+            return self.check(text)
         try:
             value = literal(text.capitalize() if self.kind == "bool" else text)
         except ValueError:
@@ -365,13 +361,13 @@ class Option:
         """`value` in the key's own type; InputError where it is not of that type or not valid."""
         if value is None and self.optional:
             return None
-        converted = _CONVERSIONS[self.kind](value)
+        convert, wanted = _KINDS[self.kind]
+        converted = convert(value)
         if self.kind in ("duration", "steps") and converted is not None:
             self._check_duration(converted)
         if converted is None:
-            raise InputError(
-                f"config key {self.name} is {value!r}; give {_KINDS[self.kind]}{self._condition()}"
-            )
+            condition = f", {self.valid}" if self.valid else ""
+            raise InputError(f"config key {self.name} is {value!r}; give {wanted}{condition}")
         if self.choices and converted not in self.choices:
             raise InputError(
                 f"config key {self.name} is '{converted}'{nearest(converted, self.choices)}"
@@ -387,9 +383,6 @@ class Option:
             raise InputError(f"config key {self.name}: {error}") from error
         if self.kind == "steps" and duration.seconds is not None:
             raise InputError(f"config key {self.name} is '{text}'; give it in steps or epochs")
-
-    def _condition(self) -> str:
-        return f", {self.valid}" if self.valid else ""
 
 
 def _to_int(value: Any) -> int | None:
@@ -420,27 +413,21 @@ def _to_words(value: Any) -> tuple[str, ...] | None:
     return tuple(words)
 
 
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "int": _to_int,
-    "float": _to_float,
-    "str": lambda value: value if isinstance(value, str) else None,
-    "duration": lambda value: value if isinstance(value, str) else None,
-    "steps": lambda value: value if isinstance(value, str) else None,
-    "bool": lambda value: value if isinstance(value, bool) else None,
-    "ints": _to_tuple(_to_int),
-    "floats": _to_tuple(_to_float),
-    "words": _to_words,
-}
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a word",
-    "duration": "a duration such as 20steps, 8epochs or 10m",
-    "steps": "a duration such as 20steps or 2epochs",
-    "bool": "true or false",
-    "ints": "whole numbers, such as 16,24",
-    "floats": "numbers, such as 0.01,0.05",
-    "words": "words with commas between them",
+def _as_it_is(kind: type) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, kind) else None
+
+
+# Kind of a key -> what makes its value of another (None: it cannot be made), and the kind in words.
+_KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "int": (_to_int, "a whole number"),
+    "float": (_to_float, "a number"),
+    "str": (_as_it_is(str), "a word"),
+    "duration": (_as_it_is(str), "a duration such as 20steps, 8epochs or 10m"),
+    "steps": (_as_it_is(str), "a duration such as 20steps or 2epochs"),
+    "bool": (_as_it_is(bool), "true or false"),
+    "ints": (_to_tuple(_to_int), "whole numbers, such as 16,24"),
+    "floats": (_to_tuple(_to_float), "numbers, such as 0.01,0.05"),
+    "words": (_to_words, "words with commas between them"),
 }
 
 
@@ -551,15 +538,10 @@ def key(
     meaning: str,
     valid: str = "",
     accepts: Callable[[Any], bool] = lambda value: True,
-    *,
-    choices: tuple[str, ...] = (),
-    kind: str = "",
-    read: Callable[[str], Any] | None = None,
-    changeable: bool = False,
+    **more: Any,
 ) -> Any:
     """A key of a section; see Option. The field's annotation is the type that it has once it is read."""
-    about = {"meaning": meaning, "valid": valid, "accepts": accepts, "choices": choices}
-    about |= {"kind": kind, "read": read, "changeable": changeable}
+    about = {"meaning": meaning, "valid": valid, "accepts": accepts, **more}
     return dataclasses.field(default=default, metadata=about)
 
 
@@ -816,14 +798,13 @@ def _options_of(section: type[_Section]) -> Iterator[Option]:
         if _is_section(kind):
             yield from _options_of(kind)
         elif "meaning" in field.metadata:
-            about = dict(field.metadata)
             optional = type(None) in get_args(kind)
             if optional:
                 (kind,) = (each for each in get_args(kind) if each is not type(None))
-            about["read"] = about["read"] or (Duration.parse if kind is Duration else None)
-            about["kind"] = about["kind"] or _KIND_OF.get(kind, "str")
+            own = {"kind": _KIND_OF.get(kind, "str"), "optional": optional}
+            own |= {"read": Duration.parse} if kind is Duration else {}
             name = f"{section.prefix}{field.name}"
-            yield Option(name, field.default, optional=optional, **about)
+            yield Option(name, field.default, **{**own, **field.metadata})
 
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _options_of(Settings)}
@@ -844,8 +825,7 @@ def default_config() -> Config:
     """A config with every key of the schema at its default. `check_config` refuses what is not in the schema."""
     config = Config()
     for option in OPTIONS.values():
-        section, key = _section_and_key(config, option.name)
-        section[key] = option.default
+        _set(config, option.name, option.default)
     for section in FREE_SECTIONS:
         config[section] = Config()
     return config
@@ -900,9 +880,8 @@ def apply_override(config: Config, key: str, text: str) -> None:
     option = OPTIONS.get(key)
     if option is None:
         raise InputError(f"unknown config key '{key}'{nearest(key, [*OPTIONS, *FREE_SECTIONS])}")
-    parent, last = _section_and_key(config, key)
-    with parent.ignore_type():
-        parent[last] = option.parse(text)
+    with config.ignore_type():
+        _set(config, key, option.parse(text))
 
 
 def check_config(config: Config) -> Config:
@@ -916,15 +895,10 @@ def check_config(config: Config) -> Config:
                 continue
             if key not in known:
                 raise InputError(f"unknown config key '{key}'{nearest(key, known)}")
-            parent, last = _section_and_key(config, key)
-            parent[last] = OPTIONS[key].check(value)
+            _set(config, key, OPTIONS[key].check(value))
     for section in ("ranges", "test_ranges"):
         for name, limits in config[section].items():
-            if (
-                not isinstance(limits, tuple | list)
-                or len(limits) != 2
-                or not all(map(_is_number, limits))
-            ):
+            if not _is_pair(limits):
                 raise InputError(
                     f"config key {section}.{name} is {limits!r}; give two numbers, low and high"
                 )
@@ -1018,8 +992,7 @@ def check_saved_config(content: Mapping[str, Any]) -> tuple[Config, list[str]]:
             if section in FREE_SECTIONS:
                 config[section][name] = tuple(value) if isinstance(value, list) else value
             elif key in OPTIONS:
-                parent, last = _section_and_key(config, key)
-                parent[last] = tuple(value) if isinstance(value, list) else value
+                _set(config, key, tuple(value) if isinstance(value, list) else value)
             else:
                 others.append(key)
     return check_config(config), others
@@ -1055,17 +1028,21 @@ def call_config_function(path: pathlib.Path, name: str, kind: type[Kind], wanted
         ) from error
 
 
-def _section_and_key(config: Config, name: str) -> tuple[Config, str]:
+def _set(config: Config, name: str, value: Any) -> None:
     *sections, key = name.split(".")
     for section in sections:
         if section not in config:
             config[section] = Config()
         config = config[section]
-    return config, key
+    config[key] = value
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
 
 
 def _parse_free(section: str, name: str, text: str) -> Any:
@@ -1073,14 +1050,11 @@ def _parse_free(section: str, name: str, text: str) -> Any:
         value = literal(text)
     except ValueError:
         value = text
-    if (
-        section != "fixed"
-        and isinstance(value, tuple)
-        and len(value) == 2
-        and all(map(_is_number, value))
-    ):
+    wanted = "two numbers, LOW,HIGH"
+    if section == "fixed":
+        if _is_number(value):
+            return float(value)
+        wanted = "a number"
+    elif isinstance(value, tuple) and _is_pair(value):
         return tuple(map(float, value))
-    if section == "fixed" and _is_number(value):
-        return float(value)
-    wanted = "a number" if section == "fixed" else "two numbers, LOW,HIGH"
     raise InputError(f"--config.{section}.{name}={text}: give {wanted}")

@@ -717,8 +717,9 @@ class _OfArguments(Schedule):
         return {name: getattr(self, name) for name in self.arguments}
 
 
-class _Warmup(_OfArguments):
-    """A subclass says the factor of the peak at a step.
+@keras.saving.register_keras_serializable(package="tfmat")
+class WarmupConstant(_OfArguments):
+    """Rises linearly over `warmup_steps`, then stays at `learning_rate`; a subclass has another factor of that.
 
     Args:
       learning_rate: the peak.
@@ -746,18 +747,7 @@ class _Warmup(_OfArguments):
         return ops.ones_like(step)
 
 
-@keras.saving.register_keras_serializable(package="tfmat")
-class WarmupConstant(_Warmup):
-    """Rises linearly over `warmup_steps`, then stays at `learning_rate`.
-
-    Args:
-      learning_rate: the peak.
-      warmup_steps: 0 for no warm-up.
-      warmup_start: fraction of the rate at which the warm-up begins.
-    """
-
-
-class _Falling(_Warmup):
+class _Falling(WarmupConstant):
     """Falls from the end of the warm-up to the end of the run.
 
     Args:
@@ -767,7 +757,7 @@ class _Falling(_Warmup):
       final_fraction: of the peak, at the end.
     """
 
-    arguments: tuple[str, ...] = (*_Warmup.arguments, "total_steps", "final_fraction")
+    arguments = (*WarmupConstant.arguments, "total_steps", "final_fraction")
 
     def __init__(
         self,
@@ -814,7 +804,7 @@ class WarmupPolynomial(_Falling):
       learning_rate, ...: as of `WarmupCosine`.
     """
 
-    arguments: tuple[str, ...] = (*_Falling.arguments, "power")
+    arguments = (*_Falling.arguments, "power")
 
     def __init__(self, learning_rate: float, total_steps: int, power: float = 1.0, **kwargs: Any):
         super().__init__(learning_rate, total_steps, **kwargs)
@@ -843,7 +833,7 @@ class ExponentialRise(_OfArguments):
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class WarmupSteps(_Warmup):
+class WarmupSteps(WarmupConstant):
     """Rises linearly, then is multiplied by `step_factor` at each of the given steps.
 
     Args:
@@ -852,7 +842,7 @@ class WarmupSteps(_Warmup):
       step_factor: of the rate at each of them.
     """
 
-    arguments = (*_Warmup.arguments, "boundaries", "step_factor")
+    arguments = (*WarmupConstant.arguments, "boundaries", "step_factor")
 
     def __init__(
         self,

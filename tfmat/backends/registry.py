@@ -116,17 +116,13 @@ class Extra(NamedTuple):
     elsewhere: str = ""
     check: Callable[[Asked], None] = lambda asked: None
 
-    def is_asked(self, asked: Asked) -> bool:
-        """Whether it is."""
-        return asked.says(self.key)
-
 
 def check(asked: Asked) -> None:
     """InputError where what is asked for does not go together."""
     check_backend(asked.backend)
     _check_mesh(asked)
     for extra in EXTRAS:
-        if extra.is_asked(asked):
+        if asked.says(extra.key):
             clashes = extra.clashes
             if asked.backend not in extra.backends:
                 clashes = (Clash(extra.elsewhere, (extra.key,)),) if extra.elsewhere else ()
@@ -572,7 +568,7 @@ def add_extras(step: Any, backend: Backend) -> None:
 def _hooks(asked: Asked, hook: str) -> Iterator[Any]:
     """The functions `hook` of the extras that are asked for and that the backend takes."""
     for extra in EXTRAS:
-        if extra.module and asked.backend in extra.backends and extra.is_asked(asked):
+        if extra.module and asked.backend in extra.backends and asked.says(extra.key):
             found = getattr(importlib.import_module(extra.module), hook, None)
             if found:
                 yield found
