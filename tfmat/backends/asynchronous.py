@@ -676,11 +676,7 @@ class Peer(Shard):
         self.version += 1
 
     def _moved(self, slots: Any, gradient: Any, flat: Any) -> Any:
-        weights = unflatten(flat, self._shapes)
-        new, slots = self._optimizer.stateless_apply(
-            slots, unflatten(gradient, self._shapes), weights
-        )
-        return slots, flatten(new)
+        return self._update(slots, gradient, unflatten(flat, self._shapes), 0)[1:]
 
 
 class AveragingBackend(AsynchronousBackend):

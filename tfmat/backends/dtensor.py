@@ -43,9 +43,8 @@ from tfmat.backends.step import (
     Step,
     check_coupling,
     check_precision,
+    examples_to_try,
     make_step,
-    rows_to_try,
-    tensors_of,
     what_couples,
 )
 from tfmat.config import BATCH, MeshShape, Settings
@@ -554,16 +553,13 @@ class DTensorBackend(Backend):
         step, self._coupling_step = self._coupling_step, None
         if step is None:
             return
-        rows = rows_to_try(self._model, indices)
 
-        def here(tensor: Any) -> tf.Tensor:
+        def here(tensor: Any) -> Any:
             is_packed = tf.is_tensor(tensor) and dtensor.is_dtensor(tensor)
-            return tf.gather(dtensor.unpack(tensor)[0] if is_packed else tensor, rows)
+            return dtensor.unpack(tensor)[0] if is_packed else tensor
 
-        features, labels, *_ = tf.nest.map_structure(here, data)
-        weights, non_trainable = (tensors_of(part) for part in self._plain[:2])
-        state = State(weights, non_trainable, [])
-        what = what_couples(step, state, features, labels)
+        examples = examples_to_try(self._model, tf.nest.map_structure(here, data), indices)
+        what = what_couples(step, self._plain, *examples)
         check_coupling(what, "--backend=dtensor divides it over devices and fills it up")
 
     def evaluate(

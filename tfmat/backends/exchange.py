@@ -16,6 +16,10 @@ from tfmat.errors import InputError
 Tensors = list[tf.Tensor]
 # Slots, gradients and weights -> new weights and new slots.
 Apply = Callable[[Any, Any, Any], tuple[Any, Any]]
+# Sums over the workers of gradients and of what else is summed, and new values of what is kept.
+Summed = tuple[Tensors, Tensors, Tensors]
+# Sums of what was sent, what this worker sent, sums of what is summed exactly, and new values of what is kept.
+Sent = tuple[Tensors, Tensors, Tensors, Tensors]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -65,9 +69,7 @@ class Exchange:
     ):
         self.collectives = collectives or Collectives()
 
-    def __call__(
-        self, gradients: Tensors, others: Tensors, kept: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors]:
+    def __call__(self, gradients: Tensors, others: Tensors, kept: Tensors) -> Summed:
         """Brings the workers' gradients together, in a graph.
 
         Args:
@@ -127,9 +129,7 @@ class BFloat16(Exchange):
     Neither Horovod nor MPI sums bfloat16, so the bits are collected, which is more to send from three workers on.
     """
 
-    def __call__(
-        self, gradients: Tensors, others: Tensors, kept: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors]:
+    def __call__(self, gradients: Tensors, others: Tensors, kept: Tensors) -> Summed:
         bits = [tf.bitcast(tf.cast(gradient, tf.bfloat16), tf.uint16) for gradient in gradients]
         all_bits, sums = self.collectives.collect(bits), self.collectives.sum(others)
         totals = [
@@ -223,9 +223,7 @@ class _WithFeedback(Exchange, abc.ABC):
         """Whether a gradient of that shape is compressed."""
         return is_large(shape)
 
-    def __call__(
-        self, gradients: Tensors, others: Tensors, kept: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors]:
+    def __call__(self, gradients: Tensors, others: Tensors, kept: Tensors) -> Summed:
         count = len(self._large)
         wanted = [
             tf.reshape(gradients[i], self._shapes[i]) + residual
@@ -241,9 +239,7 @@ class _WithFeedback(Exchange, abc.ABC):
         return sums, others, [*residuals, *memory]
 
     @abc.abstractmethod
-    def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+    def _send(self, wanted: Tensors, whole: Tensors, memory: Tensors) -> Sent:
         """Sends something for `wanted`, and `whole` exactly.
 
         Args:
@@ -279,9 +275,7 @@ class Int8(_WithFeedback):
         )
         self.kept = [*self.kept, Kept("int8/largest", zeros, common=True)]
 
-    def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+    def _send(self, wanted: Tensors, whole: Tensors, memory: Tensors) -> Sent:
         if not wanted:
             return [], [], self.collectives.sum(whole), memory
         units = tf.unstack(memory[0] / self._levels, num=len(wanted))
@@ -296,10 +290,10 @@ class Int8(_WithFeedback):
         ]
         largest = tf.stack([tf.reduce_max(tf.abs(each)) for each in wanted])
         reduced = self.collectives.sum([*codes, *whole, largest])
-        totals = [
-            tf.cast(code, unit.dtype) * unit for code, unit in zip(reduced, units, strict=False)
-        ]
-        sent = [tf.cast(code, unit.dtype) * unit for code, unit in zip(codes, units, strict=True)]
+        totals, sent = (
+            [tf.cast(code, unit.dtype) * unit for code, unit in zip(each, units, strict=True)]
+            for each in (reduced[: len(codes)], codes)
+        )
         return totals, sent, reduced[len(codes) : -1], [reduced[-1] / self._workers]
 
 
@@ -308,9 +302,7 @@ class Sign(_WithFeedback):
 
     name = "sign"
 
-    def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+    def _send(self, wanted: Tensors, whole: Tensors, memory: Tensors) -> Sent:
         scales = [tf.reduce_mean(tf.abs(each)) for each in wanted]
         collected = self.collectives.collect([*(_pack(each >= 0) for each in wanted), *scales])
         sums = self.collectives.sum(whole)
@@ -333,9 +325,7 @@ class TopK(_WithFeedback):
         super().__init__(collectives, weights, options)
         self._fraction = options.compression_fraction
 
-    def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+    def _send(self, wanted: Tensors, whole: Tensors, memory: Tensors) -> Sent:
         values, places = [], []
         for each in wanted:
             flat = tf.reshape(each, [-1])
@@ -345,14 +335,10 @@ class TopK(_WithFeedback):
             values.append(tf.gather(flat, place))
         collected = self.collectives.collect([*values, *places])
         sums = self.collectives.sum(whole)
-        totals = [
-            _scatter(value, place, each.shape)
-            for each, value, place in zip(wanted, collected, collected[len(wanted) :], strict=False)
-        ]
-        sent = [
-            _scatter(value, place, each.shape)
-            for each, value, place in zip(wanted, values, places, strict=True)
-        ]
+        totals, sent = (
+            [_scatter(v, place, w.shape) for v, place, w in zip(*found, wanted, strict=True)]
+            for found in ((collected[: len(wanted)], collected[len(wanted) :]), (values, places))
+        )
         return totals, sent, sums, memory
 
 
@@ -385,9 +371,7 @@ class PowerSGD(_WithFeedback):
     def _takes(self, shape: tuple[int, ...]) -> bool:
         return has_low_rank(shape, self._rank)
 
-    def _send(
-        self, wanted: Tensors, whole: Tensors, memory: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+    def _send(self, wanted: Tensors, whole: Tensors, memory: Tensors) -> Sent:
         matrices = [tf.reshape(each, [-1, each.shape[-1]]) for each in wanted]
         products = [narrow_product(m, factor) for m, factor in zip(matrices, memory, strict=True)]
         reduced = self.collectives.sum([*products, *whole])

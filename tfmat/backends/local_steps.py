@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Backend
-from tfmat.backends.exchange import Exchange, Kept, Tensors
+from tfmat.backends.exchange import Exchange, Kept, Summed, Tensors
 from tfmat.backends.step import Step, assign_all, check_whole_batch, tensors_of
 
 # _PULL: share of a worker's distance from the mean a round ago by which it moves.
@@ -48,9 +48,7 @@ class Meetings(Exchange):
         self._anchors = [tf.Variable(weight, trainable=False) for weight in weights]
         self.kept = [*self._zeros("velocity", common=True), *exchange.kept]
 
-    def __call__(
-        self, gradients: Tensors, others: Tensors, kept: Tensors
-    ) -> tuple[Tensors, Tensors, Tensors]:
+    def __call__(self, gradients: Tensors, others: Tensors, kept: Tensors) -> Summed:
         return gradients, others, kept
 
     def num_examples(self, weights: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:

@@ -38,10 +38,9 @@ from tfmat.backends.step import (
     check_coupling,
     check_whole_batch,
     connected,
+    examples_to_try,
     place_in_state,
     put,
-    rows_to_try,
-    tensors_of,
     what_couples,
 )
 from tfmat.config import BATCH, STAGE, MeshShape, Settings
@@ -851,20 +850,16 @@ class PipelineBackend(SingleBackend):
         """Once; stages behind the first try numbers drawn at random, as what goes between stages may be anything."""
         if self._coupled is not None:
             return
-        rows = rows_to_try(self._model, indices)
-        features, labels, *_ = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
+        features, labels = examples_to_try(self._model, data, indices)
         here, between = self.place_in_mesh.stage, (None, *self.stages.between)
-        spec = between[here]
+        spec, step = between[here], self._step
         if spec:
-            random = np.random.default_rng(0).normal(size=[len(rows), *spec.shape])
+            count = len(tf.nest.flatten(features)[0])
+            random = np.random.default_rng(0).normal(size=[count, *spec.shape])
             features = tf.cast(random, spec.dtype)
         if here + 1 < len(between):
-            step = Step(self._segment, self._step.optimizer, _no_loss, {})
-        else:
-            step = self._step
-        weights, non_trainable = (tensors_of(part) for part in self._variables[:2])
-        state = State(weights, non_trainable, [])
-        what = what_couples(step, state, features, labels)
+            step = Step(self._segment, step.optimizer, _no_loss, {})
+        what = what_couples(step, self._variables, features, labels)
         check_coupling(what, f"micro_batches={self._micro_batches} take it in parts")
         self._coupled = False
 

@@ -34,11 +34,11 @@ from tfmat.backends.step import (
     check_precision,
     check_whole_batch,
     compiled,
+    examples_to_try,
     make_step,
     num_pieces,
     part_of_batch,
     row_spec,
-    rows_to_try,
     tensors_of,
     what_couples,
 )
@@ -271,7 +271,8 @@ class SingleBackend(Backend):
             workers = self._alike.gather(own)
             arrays |= {name: np.stack([each[name] for each in workers]) for name in own}
             for name in self._own_slots:  # for a run that goes on otherwise
-                arrays[name] = _mean(arrays[_PREFIX + name])
+                several = arrays[_PREFIX + name]
+                arrays[name] = several.mean(axis=0, dtype=np.float64).astype(several.dtype)
         return arrays | self._whole_slots()
 
     def _whole_slots(self) -> Arrays:
@@ -353,11 +354,8 @@ class SingleBackend(Backend):
         """
         if self._coupled is not None:
             return
-        rows = rows_to_try(self._model, indices)
-        features, labels, *_ = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
-        weights, non_trainable = (tensors_of(part) for part in self._variables[:2])
-        state = State(weights, non_trainable, [])
-        what = what_couples(self._step, state, features, labels)
+        examples = examples_to_try(self._model, data, indices)
+        what = what_couples(self._step, self._variables, *examples)
         if self.world_size > 1:
             check_coupling(what, f"each of {self.world_size} workers sees its own part alone")
         if self.options.accumulate > 1:
@@ -453,11 +451,6 @@ class SingleBackend(Backend):
 
     def _read(self) -> State:
         return State(*(tensors_of(part) for part in self._variables))
-
-
-def _mean(stacked: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = stacked.mean(axis=0, dtype=np.float64).astype(stacked.dtype)
-    return mean
 
 
 def _local_statistics(model: keras.Model) -> list[Any]:

@@ -1021,7 +1021,7 @@ _EXAMPLES = 8
 _DIFFERENCE = 1e-5
 
 
-def what_couples(step: Step, state: State, features: Any, labels: Any) -> str | None:
+def what_couples(step: Step, variables: State, features: Any, labels: Any) -> str | None:
     """Finds out whether examples of weight zero change the results of others; returns what does that, None for nothing.
 
     Batch normalisation knows these weights, and takes no part of such examples. A model whose results differ anyway,
@@ -1033,8 +1033,8 @@ def what_couples(step: Step, state: State, features: Any, labels: Any) -> str | 
         _layers_stand_alone(step.model)
     ):
         return None
-    count = len(tf.nest.flatten(features)[0])
-    rows = np.arange(count)
+    state = State(tensors_of(variables.weights), tensors_of(variables.non_trainable), [])
+    rows = np.arange(len(tf.nest.flatten(features)[0]))
     weights = tf.constant(rows % 2 == 0, tf.float32)
 
     def outcome(rows: np.ndarray) -> list[tuple[str, np.ndarray]]:
@@ -1085,12 +1085,16 @@ def _is_known(thing: Any) -> bool:
     return module.split(".")[0] in ("keras", "tfmat")
 
 
-def rows_to_try(model: Any, indices: np.ndarray) -> np.ndarray:
-    """Rows of the first batch (of [steps, batch]) for `what_couples`: all where the model has batches of one size."""
+def examples_to_try(model: Any, data: Any, indices: np.ndarray) -> tuple[Any, Any]:
+    """Features and labels for `what_couples`: some of the first batch, or all where the model has batches of one size.
+
+    `data` and `indices` [steps, batch] are as for `Backend.train`.
+    """
     inputs: Sequence[Any] = tf.nest.flatten(getattr(model, "inputs", None) or [])
-    if any(tensor.shape[0] is not None for tensor in inputs):
-        return indices[0]
-    return indices[0, :_EXAMPLES]
+    has_one_size = any(tensor.shape[0] is not None for tensor in inputs)
+    rows = indices[0] if has_one_size else indices[0, :_EXAMPLES]
+    features, labels, *_ = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
+    return features, labels
 
 
 def check_coupling(what: str | None, divided_by: str) -> None:
