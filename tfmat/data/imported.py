@@ -522,17 +522,8 @@ def import_dataset(
             "what a laboratory adds is for curves of no law; leave --law out, or add noise to the curves yourself"
         )
     copied = _Copied(copies or 1, laboratory) if adds else None
-    return _import(
-        pathlib.Path(source),
-        data_dir,
-        None,
-        law,
-        dict(fixed or {}),
-        copied,
-        seed,
-        progress,
-        num_threads,
-    )
+    source, fixed = pathlib.Path(source), dict(fixed or {})
+    return _import(source, law, fixed, copied, seed, progress, num_threads, data_dir=data_dir)
 
 
 def refuse_equal_copies(laboratory: Laboratory) -> None:
@@ -569,17 +560,8 @@ def repair_dataset(
     copied = None
     if manifest.copies is not None:
         copied = _Copied(manifest.copies, Laboratory.of(manifest.laboratory or {}))
-    return _import(
-        source,
-        None,
-        folder,
-        manifest.law,
-        fixed,
-        copied,
-        manifest.seed,
-        progress,
-        num_threads,
-    )
+    what = manifest.law, fixed, copied, manifest.seed
+    return _import(source, *what, progress, num_threads, folder=folder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -592,14 +574,15 @@ class _Copied:
 
 def _import(
     source: pathlib.Path,
-    data_dir: str | pathlib.Path | None,
-    folder: pathlib.Path | None,
     law: str | None,
     fixed: Mapping[str, float],
     copied: _Copied | None,
     seed: int,
     progress: Progress | None,
     num_threads: int | None,
+    *,
+    data_dir: str | pathlib.Path = ".",
+    folder: pathlib.Path | None = None,
 ) -> PackedDataset:
     """Packs `source` into `folder`, or into the folder of `data_dir` that its content decides."""
     curves = read_labelled(source)
@@ -636,7 +619,7 @@ def _import(
 
     if folder is None:
         name = f"{plain_name(source.stem)}-{manifest.num_curves}-{manifest.id}"
-        folder = pathlib.Path(data_dir or ".") / name
+        folder = pathlib.Path(data_dir) / name
     write_dataset(folder, manifest, fill, progress=progress, num_threads=num_threads)
     return PackedDataset.open(folder, verify=False)
 

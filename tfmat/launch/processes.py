@@ -100,7 +100,14 @@ def find_processes(environment: Mapping[str, str] = os.environ) -> Processes:
     one_task = environment.get(_STEP_SIZE) == "1"
     for names in _TABLE:
         if names.sign in environment and not (names.launcher == "srun" and one_task):
-            found = _read(names, environment)
+            rank, size, local_rank = (
+                _number(name, environment) for name in (names.rank, names.size, names.local_rank)
+            )
+            by_layout = names.local_size == _STEP_LAYOUT
+            local_size = (
+                _tasks_on_node(environment) if by_layout else _number(names.local_size, environment)
+            )
+            found = Processes(rank, size, local_rank, local_size, names.launcher)
             _check(found, names, environment)
             return found
     for name in ("PMIX_RANK", "PMI_RANK"):
@@ -155,18 +162,6 @@ def _share_of_node(processes: Processes, environment: Mapping[str, str]) -> int:
     if processes.launcher == "srun" and allocated.isdecimal():
         node = min(node, int(allocated))
     return max(1, node // processes.local_size)
-
-
-def _read(names: _Names, environment: Mapping[str, str]) -> Processes:
-    return Processes(
-        rank=_number(names.rank, environment),
-        size=_number(names.size, environment),
-        local_rank=_number(names.local_rank, environment),
-        local_size=_tasks_on_node(environment)
-        if names.local_size == _STEP_LAYOUT
-        else _number(names.local_size, environment),
-        launcher=names.launcher,
-    )
 
 
 def _number(name: str, environment: Mapping[str, str]) -> int:

@@ -4,9 +4,9 @@ import collections
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import hashlib
 import hmac
+import itertools
 import json
 import math
 import os
@@ -269,10 +269,9 @@ def describe(evidence: Iterable[Evidence], members: Mapping[int, Member], size: 
     member = members[first.ranks[0]]
     if first.kind == "failed":
         who = f"{name_ranks(first.ranks)} of {size}"
+        line = f"{who} failed (host {member.host}) {member.position()}: {first.text}"
         if first.status == InputError.exit_status:  # a user's mistake, which all ranks may have met
             line = first.text if 0 in first.ranks else f"{who} (host {member.host}): {first.text}"
-        else:
-            line = f"{who} failed (host {member.host}) {member.position()}: {first.text}"
         return Verdict(line, first.ranks, first.status)
     # A node that goes takes all its ranks along.
     same = [piece for piece in pieces if (piece.kind, piece.text) == (first.kind, first.text)]
@@ -563,7 +562,6 @@ def wait_for(link: Link, wanted: Callable[[list[Any]], bool], deadline: float) -
 # How connections begin: one side listens, the others prove that they belong to the run, and it proves that it does.
 
 
-_SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 # _PATIENCE: seconds in which the two sides of a connection prove themselves. A loaded machine needs one or two.
 _PATIENCE = 5.0
 # _STRANGERS: connections without a proof beside the ranks' own. Half of the usual limit of 1024 open files stays free.
@@ -595,18 +593,15 @@ def listen(one_node: bool) -> tuple[socket.socket, Place]:
 
 
 def _own_addresses() -> list[str]:
-    """Addresses by which other nodes may reach this one: its name, then the address of each interface.
+    """Addresses by which other nodes may reach this one: its name, then the addresses of its interfaces.
 
     Some may lead to a bridge of the same address on the other node. Ranks try them all; the proofs show who answers.
     """
-    addresses = [socket.gethostname()]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            with contextlib.suppress(OSError):  # an interface without an IPv4 address
-                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-                addresses.append(socket.inet_ntoa(answer[20:24]))
-    return [address for address in addresses if not address.startswith("127.")]
+    import psutil  # 20 ms, and every command reads what the environment says of the watch
+
+    found = itertools.chain.from_iterable(psutil.net_if_addrs().values())
+    addresses = [each.address for each in found if each.family == socket.AF_INET]
+    return [each for each in (socket.gethostname(), *addresses) if not each.startswith("127.")]
 
 
 def accept(
@@ -756,6 +751,8 @@ class Star(threading.Thread):
     """
 
     secret = ""
+    # When `_judge` wants to be called at the latest.
+    _verdict_time = math.inf
 
     def __init__(
         self,
@@ -884,7 +881,9 @@ class Star(threading.Thread):
         for other in list(self._links):
             self._read(other, beat)
         while not self._over():
-            ready = self._selector.select(max(0.0, min(next_beat, self._due()) - time.monotonic()))
+            ready = self._selector.select(
+                max(0.0, min(next_beat, self._verdict_time) - time.monotonic())
+            )
             now = time.monotonic()
             if now - awake > 2 * self._interval:
                 # This process stood still (stopped, or its lock was held), so it cannot say that others were silent.
@@ -967,6 +966,10 @@ class Star(threading.Thread):
         number = None if step is None else int(step)  # NumPy's integers are no JSON
         return ["state", phase, number, bool(collective), round(now - since, 3)]
 
+    def _tell_all(self, *message: Any) -> None:
+        for link in self._links.values():
+            link.send(*message)
+
     def _write_own_trace(self, blamed: tuple[int, ...]) -> None:
         if self._failure and self.rank in blamed:
             write_line(self._failure.trace)
@@ -974,10 +977,6 @@ class Star(threading.Thread):
     def _over(self) -> bool:
         """Whether the thread can end; says goodbye where it was asked to leave."""
         raise NotImplementedError
-
-    def _due(self) -> float:
-        """When `_judge` wants to be called at the latest."""
-        return math.inf
 
     def _hear(self, other: int, message: list[Any], now: float) -> None:
         """Takes in a message that is no value."""
@@ -1067,10 +1066,9 @@ class Worker(Star):
             self._give_up(self._ends[0])
 
     def _beat(self, now: float) -> None:
-        for link in self._links.values():
-            link.send(*self._state(now))
-            if self._failure:
-                link.send("failed", self._failure.text, self._failure.status)
+        self._tell_all(*self._state(now))
+        if self._failure:
+            self._tell_all("failed", self._failure.text, self._failure.status)
 
     def _judge(self, now: float) -> None:
         if self._links and now - self._members[0].heard > self._timeout:
@@ -1100,7 +1098,6 @@ class Rank0(Star):
         super().__init__(0, size, members, {rank: found[rank][0] for rank in found}, on_loss)
         self._evidence: list[Evidence] = []
         self._suspects: set[int] = set()
-        self._verdict_time = float("inf")
 
     def watch(self, timeout_seconds: float, deadline: float) -> None:
         """See Star.watch. Tells each of the others after how many seconds it speaks where rank 0 is lost, if at all."""
@@ -1122,10 +1119,6 @@ class Rank0(Star):
         last_words(verdict.line, self._on_loss)
         self._finish()
         os._exit(verdict.status)
-
-    def _tell_all(self, *message: Any) -> None:
-        for link in self._links.values():
-            link.send(*message)
 
     def _finish(self) -> None:
         """Reads until the others have closed: unread data would reset the connection, and lose what was sent."""
@@ -1152,9 +1145,6 @@ class Rank0(Star):
             self._tell_all("goodbye")
             self._finish()
         return self._leaving
-
-    def _due(self) -> float:
-        return self._verdict_time
 
     def _hear(self, other: int, message: list[Any], now: float) -> None:
         match message:

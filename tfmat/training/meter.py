@@ -472,7 +472,7 @@ class MachineUse:
           held.
         """
         seconds = max(time.monotonic() - self._started, 1e-9)
-        used = self._processor_seconds() - self._used
+        used = sum(self._process.cpu_times()[:2]) - self._used
         found = {
             "cpu_utilisation": round(used / seconds / self._processors, 4),
             "machine_cpu_utilisation": round(psutil.cpu_percent() / 100, 4),
@@ -489,12 +489,8 @@ class MachineUse:
 
     def _begin(self) -> None:
         psutil.cpu_percent()  # since its last call
-        self._started, self._used = time.monotonic(), self._processor_seconds()
+        self._started, self._used = time.monotonic(), sum(self._process.cpu_times()[:2])
         self._samples: list[GpuSample] = []
-
-    def _processor_seconds(self) -> float:
-        times = self._process.cpu_times()
-        return times.user + times.system
 
 
 def peak_memory() -> int:
