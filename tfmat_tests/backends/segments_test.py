@@ -130,5 +130,5 @@ def test_a_subclassed_model_is_refused():
         def call(self, x):
             return x
 
-    with pytest.raises(InputError, match="Own has a call method of its own: leave recompute out"):
+    with pytest.raises(InputError, match="recompute needs .*; Own has .* its own: leave recompute"):
         segments(Own(), "every:1", "recompute")
