@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.identification.least_squares import ABOVE_NOISE, BestFit, RecordFit, minima_near
+from tfmat.identification.least_squares import ABOVE_NOISE, BestFit, RecordFit, minima_near, widened
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
 from tfmat.records.programmes import HOT, check_answer
@@ -39,6 +39,9 @@ _NOT_ALONE = "do not use its value alone"
 GIVE_IT = f"give its value with --fix if you know it; {_NOT_ALONE}"
 # _MOSTLY_NECKED: strain at which most metals have passed their maximum load.
 _MOSTLY_NECKED = 0.25
+# _STILL_RISES: of the law's load before the largest, over its strain: a true stress at a maximum load has 1, a load 0.
+# _NEAR_END: share of the strain there, from which that is measured.
+_STILL_RISES, _NEAR_END = 0.5, 0.98
 # _AS_WELL: a law that is so many times as far from another reading of a curve speaks against that reading.
 _AS_WELL = 2.0
 # Factors by which an elastic modulus differs from the elastic part of the curve.
@@ -96,19 +99,19 @@ def plausibility_caveats(law: Law, parameters: Array, record: MeasuredRecord) ->
 def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit | None) -> Iterator[Caveat]:
     """Columns that do not say their measure, where another reading moves a parameter out of its interval.
 
-    A load that has passed its maximum is an engineering one in tension; before, columns may hold true values or
-    compression in positive numbers. A curve without tensile properties is known to be compression. Without a fit only
-    a tension beyond the strain where most metals neck is told.
+    A load that has levelled off to its maximum is an engineering one in tension. One that rises until it falls may be
+    true values, worked out beyond the maximum load too; before a maximum, columns may also hold compression in positive
+    numbers. A curve without tensile properties is known to be compression. Without a fit only a tension beyond the
+    strain where most metals neck is told.
     """
     curve, tensile = record.curve, record.tensile
     if curve is None or ENGINEERING_COLUMNS not in curve.assumed:
         return
-    if tensile is not None and not tensile.tensile_strength_mpa.at_least:
-        return
+    has_fallen = tensile is not None and not tensile.tensile_strength_mpa.at_least
     points = None if fitted is None else fitted.record.curve
     if fitted is None or points is None:
         end = float(np.expm1(curve.strain[-1]))
-        if tensile is not None and end > _MOSTLY_NECKED:
+        if tensile is not None and end > _MOSTLY_NECKED and not has_fallen:
             yield Caveat(
                 "engineering or true?",
                 "its columns do not say their measure, and were taken as engineering values, whose load still rises at "
@@ -120,19 +123,33 @@ def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit | None) 
     sign, test = (-1.0, "compression") if tensile is None else (1.0, "tension")
     engineering = sign * np.expm1(sign * points.strain)
     load = points.stress_mpa / (1.0 + sign * engineering)
+    if has_fallen:
+        last = float(points.strain[-1])
+        before, end = law.label_stress(
+            np.array([[_NEAR_END * last, last]]), fitted.best.labels[None]
+        )[0]
+        # Considère: at the maximum load true stress rises by itself over the true strain.
+        if not np.log(end / before) > (1.0 + _STILL_RISES) * (1.0 - _NEAR_END) * last:
+            return
     readings = {"true values": (engineering, load)}
-    if tensile is not None and engineering.max() < 1.0:
+    if has_fallen:
+        test = "tension to the maximum load"
+        # As true values they hold the maximum load, from which on the strain is not the same along the specimen.
+        kept = np.arange(len(load)) <= int((load * np.exp(-engineering)).argmax())
+        readings = {"true values up to their own maximum load": (engineering[kept], load[kept])}
+    elif tensile is not None and engineering.max() < 1.0:
         readings["engineering values of compression"] = (
             -np.log1p(-engineering),
             load * (1.0 - engineering),
         )
     (own,) = np.sqrt(2.0 * fitted.fitted.cost / len(points))
+    wide = widened(fitted.searched.law)
     told = []
     for name, (strain, stress) in readings.items():
         start, even = fitted.fitted.labels, np.ones_like(stress[None])
         with np.errstate(all="ignore"):
-            labels, cost = minima_near(fitted.searched.law, strain[None], stress[None], start, even)
-        values = fitted.searched.law.identified_values(labels)[0]
+            labels, cost = minima_near(wide, strain[None], stress[None], start, even)
+        values = wide.identified_values(labels)[0]
         low, high = fitted.best.interval.T
         moved = [
             f"{parameter.name} = {_with_unit(value, parameter)}"
@@ -141,7 +158,7 @@ def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit | None) 
             )
             if is_out
         ]
-        error = float(np.sqrt(2.0 * cost[0] / len(points)))
+        error = float(np.sqrt(2.0 * cost[0] / len(stress)))
         if moved and error < _AS_WELL * own:
             told.append(f"as {name} {', '.join(moved)}, and the law is off by {error:.3g} MPa")
     if told:

@@ -15,7 +15,7 @@ from tfmat.materials.law import Array, History, Law, Parameter, TestSet, driven_
 from tfmat.materials.numerics import Minimum, Residuals, even_labels, minimise
 from tfmat.materials.registry import LAWS
 from tfmat.records.programmes import refusal
-from tfmat.records.record import MeasuredRecord, cells_of, coarse
+from tfmat.records.record import MeasuredRecord, MeasuredTest, cells_of, coarse
 from tfmat.records.tensile import StrainError, elastic_part, noise_of_both
 
 # --------------------------------------------------------------------------------------------------
@@ -1547,6 +1547,7 @@ def fit_record(
                         best = _with_both(wide, points, best, wider, np.ones(1))
                     refitted = fit_to(deviation=deviation * off, elsewhere=None)
                     best = _with_both(wide, points, best, refitted, off)
+                    best = _down_to_toe(law, wide, record.curve, best)
             best = _modulus_in_range(law, wide, points, best)
         answer = wide.label_stress(whole.driven, labels[:1])
     return RecordFit(
@@ -1624,6 +1625,24 @@ def _with_both(
     limits = found.interval_labels.copy()
     limits[..., 0] = np.minimum(limits[..., 0], other.interval_labels[..., 0])
     limits[..., 1] = np.maximum(limits[..., 1], other.interval_labels[..., 1])
+    return _with_limits(wide, found, limits)
+
+
+def _down_to_toe(
+    law: Law, wide: Law, curve: MeasuredTest, found: LeastSquaresFit
+) -> LeastSquaresFit:
+    """The fit with an interval of the modulus that holds the slope of a removed toe, where the law may have it.
+
+    Where a knee is missed, its flank is steeper than the material: what looks like a toe before it is the elastic part.
+    """
+    slope, error = curve.slope_of_toe
+    modulus = law.identified[0]
+    if not (curve.toe_removed and modulus.low <= slope <= modulus.high):
+        return found
+    least = max(slope - _QUANTILE * error, modulus.low)
+    limits = found.interval_labels.copy()
+    lowest = wide.identified[0].to_unit_interval(least)
+    limits[0, 0, 0] = min(float(limits[0, 0, 0]), float(lowest))
     return _with_limits(wide, found, limits)
 
 

@@ -1089,6 +1089,7 @@ def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
     slope = f"its elastic part ({line.slope:.4g} MPa) drawn on to zero stress"
     if found.kind == "toe":
         curve.toe, curve.toe_removed = found.size, wanted and found.is_sure
+        curve.slope_of_toe = line.slope_before, line.slope_before_error
         done = "was taken off" if curve.toe_removed else "was left in the strain"
         curve.warnings.append(
             Caveat(

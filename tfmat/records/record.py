@@ -380,6 +380,7 @@ class MeasuredTest:
       tensile: the properties of a tension test of a metal that need no law; None for other tests.
       toe: strain that slack or seating adds before the elastic part, -; 0 where none was found.
       toe_removed: the toe was taken off the strain.
+      slope_of_toe: of the part that was taken for a toe, and its standard error, MPa; NaN where it is not known.
       strain_error: of the points, where the strain is coarse or noisy.
       load_in_doubt: the stress at the start, MPa, which is a load or a zero that is off; 0 where nothing is in doubt.
       time: [points], s, from the first point on; None where the law asks for none.
@@ -398,6 +399,7 @@ class MeasuredTest:
     tensile: TensileProperties | None = None
     toe: float = 0.0
     toe_removed: bool = False
+    slope_of_toe: tuple[float, float] = (np.nan, np.nan)
     strain_error: StrainError = dataclasses.field(default_factory=StrainError)
     load_in_doubt: float = 0.0
     time: Array | None = None

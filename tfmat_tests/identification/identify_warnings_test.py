@@ -101,6 +101,19 @@ def test_a_measure_that_is_told_or_that_the_curve_shows_is_not_asked_about():
     assert not _measure_warnings(*_three_readings(0.3)["tension"], law="swift")
 
 
+@pytest.mark.parametrize(("neck", "fall"), [(0.03, 0.3), (0.15, 0.4)])
+def test_true_values_beyond_the_maximum_load_are_asked_about_and_a_load_is_not(neck, fall):
+    """Strain and stress of a necked specimen, worked out from the gauge length: the true stress falls in the end."""
+    strain, stress = _three_readings(0.16)["tension"]  # Considère's strain of this law
+    further = np.linspace(0.0, 1.0, 80)[1:]
+    strain = np.append(strain, strain[-1] + neck * further)
+    stress = np.append(stress, stress[-1] * (1.0 - fall * further**2))
+    assert not _measure_warnings(strain, stress)
+    (text,) = _measure_warnings(np.log1p(strain), stress * (1.0 + strain))
+    found = re.search(r"as true values up to their own maximum load [^;]*Q = (\S+) MPa", text)
+    assert float(found[1]) == pytest.approx(250.0, rel=0.03)
+
+
 def test_a_missed_knee_that_looks_like_a_toe_leaves_the_modulus_in_its_interval():
     """A smooth bump at first yield, twenty times the noise, rises as steeply as a metal behind a toe."""
     place = np.arange(200)
@@ -113,6 +126,20 @@ def test_a_missed_knee_that_looks_like_a_toe_leaves_the_modulus_in_its_interval(
     low, high = answer.parameters["E"].ci95
     assert "toe" in {line.kind for line in answer.warnings} and not answer.do_not_use
     assert low < 78e3 < high < 2 * 78e3
+
+
+def test_a_flank_of_a_missed_knee_that_was_taken_for_the_elastic_part_leaves_what_is_before_in_the_interval():
+    """The bump begins within the elastic part, of a softer metal: the part before it has the modulus."""
+    place = np.arange(200)
+    strain = 0.09 * np.linspace(0.0, 1.0, 200) ** 2
+    stress = find_law("voce").stress(strain[None], np.array([[117e3, 89.0, 93.0, 104.0]]))[0]
+    stress = stress + 20.0 * np.exp(-(((place - 15) / 4) ** 2))
+    stress = stress + np.random.default_rng(0).normal(size=200)
+    told = {"strain_measure": "true", "stress_measure": "true"}
+    (answer,) = tfmat.identify([strain], [stress], law="voce", **told)
+    low, high = answer.parameters["E"].ci95
+    assert "toe" in {line.kind for line in answer.warnings} and not answer.do_not_use
+    assert low < 117e3 < high and answer.parameters["E"].value > 1.3 * 117e3
 
 
 @pytest.mark.parametrize("other", ["tanh_shear", "exponential_shear"])
