@@ -13,6 +13,7 @@ from tfmat.cli.flags import (
     check_output_file,
     check_output_folder,
     command,
+    given,
     given_to,
     known_parameters,
     listed,
@@ -208,10 +209,17 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
         source = Identifier.open(network)
     with progress_bar("identifying", "curves") as progress:
         results = asked.answers(source, curves, chosen, progress)
-    if flag_values.next_test:
-        results = [_with_next_test(flag_values, sidecar, result) for result in results]
-    pooled = _pooled(flag_values, results)
-    every = [*results, *pooled]
+    for i, result in enumerate(results) if flag_values.next_test else ():
+        assert sidecar.settings is not None
+        with progress_bar(f"next test of {result.curve.name}", "tests") as progress:
+            of_tests = given(flag_values, "predict", "candidate")
+            results[i] = result.with_next_test(sidecar.settings, progress=progress, **of_tests)
+    every = [*results]
+    if flag_values.pool or flag_values.pool_by:
+        from tfmat.identification.answer import pool
+
+        keys = [key.strip() for key in (flag_values.pool_by or "").split(",") if key.strip()]
+        every += pool(results, keys)
     content = [result.entry() for result in every]
     cards = []
     if solvers:
@@ -251,28 +259,6 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     if flag_values.strict and any(result.do_not_use for result in every):
         return DO_NOT_USE
     return 0
-
-
-def _with_next_test(
-    flag_values: FlagValues, sidecar: "Sidecar", result: "Identification"
-) -> "Identification":
-    assert sidecar.settings is not None
-    with progress_bar(f"next test of {result.curve.name}", "tests") as progress:
-        return result.with_next_test(
-            sidecar.settings,
-            predict=flag_values.predict,
-            candidate=flag_values.candidate,
-            progress=progress,
-        )
-
-
-def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[Identification]":
-    if not flag_values.pool and not flag_values.pool_by:
-        return []
-    from tfmat.identification.answer import pool
-
-    keys = [key.strip() for key in (flag_values.pool_by or "").split(",") if key.strip()]
-    return pool(results, keys)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -52,7 +52,6 @@ from tfmat.files import check_json, json_text, make_folder, read_json, write_jso
 if TYPE_CHECKING:
     from tfmat.backends.layouts import Collective, Footprint, Plan
     from tfmat.config import Config, Settings
-    from tfmat.launch.machine import Finding
     from tfmat.launch.mpirun import Host, Policy
     from tfmat.workflow import Job
 
@@ -857,27 +856,16 @@ def doctor(flag_values: FlagValues, arguments: list[str]) -> None:
     are missing: a run needs only what it uses.
     """
     from rich.console import Console
+    from rich.text import Text
 
+    from tfmat.console import open_console, open_table
     from tfmat.launch.machine import examine
 
     with Console(stderr=True).status("trying TensorFlow, MPI, Horovod, DTensor and SLURM"):
         findings = examine()
     if flag_values.json:
-        content = {
-            "tfmat": tfmat.__version__,
-            "findings": findings,
-        }
-        print(json_text(content))
-    else:
-        print_findings(findings)
-
-
-def print_findings(findings: list["Finding"]) -> None:
-    """Prints the table: part, state, details, and below them how to get what is missing."""
-    from rich.text import Text
-
-    from tfmat.console import open_console, open_table
-
+        print(json_text({"tfmat": tfmat.__version__, "findings": findings}))
+        return
     console = open_console(100)
     table = open_table(console, "", "", f"tfmat {tfmat.__version__} on this machine")
     for finding in findings:

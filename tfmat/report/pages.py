@@ -83,6 +83,7 @@ from tfmat.training.run_folder import MetricsLine
 # template names, if it names one, for what a reader can move.
 
 
+_TEMPLATES = pathlib.Path(__file__).parent / "templates"
 # Errors that impossible numbers of the right type cause in arithmetic, pictures and templates.
 SENSELESS = (ArithmeticError, LookupError, ValueError, jinja2.UndefinedError)
 
@@ -100,7 +101,7 @@ def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 def templates() -> jinja2.Environment:
     """The folder of templates, with what they may call."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -144,7 +145,12 @@ def render_page(template: str, *, guarded: bool = False, **content: Any) -> str:
     """
     page: Any = templates().get_template(template).make_module(content)
     first, *others = page.sections
-    script = _script(getattr(page, "script", ""))
+    script = source = ""
+    if name := getattr(page, "script", ""):
+        script = (_TEMPLATES / name).read_text("utf-8").strip()
+        # The browser runs this script and no other (Content Security Policy Level 3, hash sources).
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        source = f"; script-src 'sha256-{digest}'"
     sections = [first(), *(_whole_or_note(each) if guarded else each() for each in others)]
     return (
         templates()
@@ -152,27 +158,12 @@ def render_page(template: str, *, guarded: bool = False, **content: Any) -> str:
         .render(
             page=page,
             script=script,
-            script_source=_source_of(script),
+            script_source=source,
             sections=[section for section in sections if section.strip()],
             version=tfmat.__version__,
             now=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
     )
-
-
-def _script(name: str) -> str:
-    """A script of `templates/`; "" for none."""
-    if not name:
-        return ""
-    return (pathlib.Path(__file__).parent / "templates" / name).read_text("utf-8").strip()
-
-
-def _source_of(script: str) -> str:
-    """The policy by which the browser runs this script and no other (Content Security Policy Level 3, hash sources)."""
-    if not script:
-        return ""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"; script-src 'sha256-{digest}'"
 
 
 def _whole_or_note(section: Any) -> str:

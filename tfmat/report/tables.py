@@ -68,13 +68,13 @@ def format_power(value: float) -> str:
     return power if mantissa == "1.0" else f"{mantissa.removesuffix('.0')}·{power}"
 
 
-def format_limits(quantity: str, low: float, high: float, between: str, digits: int) -> str:
+def format_limits(quantity: str, low: float, high: float) -> str:
     """The limits of a bin of a quantity of `BIN_TITLES`: `0.01 – 0.02`, or one number where they are the same."""
     if quantity == "num_points":
         texts = [f"{limit:.0f}" for limit in (low, high)]
     else:
-        texts = [format_value(limit, digits) for limit in (low, high)]
-    return texts[0] if low == high else between.join(texts)
+        texts = [format_value(limit, 3) for limit in (low, high)]
+    return texts[0] if low == high else " – ".join(texts)
 
 
 def format_unit(unit: str) -> str:
@@ -328,7 +328,7 @@ def reference_bins_table(reference: ReferenceScores) -> Table:
                 f"{format_value(scores.eta, 3)} / {format_value(scores.least_squares_eta, 3)}"
                 for scores in entry.parameters.values()
             ]
-            limits = format_limits(quantity, entry.low, entry.high, " – ", 3)
+            limits = format_limits(quantity, entry.low, entry.high)
             rows.append(["" if i else title, limits, f"{entry.num_curves:,}", *etas])
     names = [f"{name}: network\n/ least squares" for name in reference.parameters]
     return text_table(

@@ -1372,7 +1372,6 @@ class StudyJournal:
         add_measurements(workdir, [Session(self._session, session), *told])
 
     def add(self, launch: Launch, answers: Answers) -> str:
-        """See Journal."""
         group: Group = launch.spec.order.group
         variant = group.variant
         if group.sizes:
@@ -1394,7 +1393,6 @@ class StudyJournal:
         return ", ".join(steps) + " a step"
 
     def leave_out(self, launch: Launch, reason: str, log: str) -> None:
-        """See Journal."""
         left = LeftOut(launch.name, reason, launch.round, log, self._session)
         self.failed.append(left)
         add_measurements(self._workdir, [left])

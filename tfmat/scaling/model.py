@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -1131,13 +1132,13 @@ def ways(summaries: Sequence[PointSummary], lines: Sequence[LineFit]) -> list[li
     )
 
 
-def _place(point: Point) -> tuple:
-    """Attributes that workers which exchange in different ways must share to be compared."""
-    names = (
-        "workers", "global_batch_size", "scaling", "hardware", "model", "dataset_size", "nodes", "ranks_per_node",
-        "processors_a_worker", "placement",
-    )  # fmt: skip
-    return tuple(getattr(point, name) for name in names)
+# Attributes that workers which exchange in different ways must share to be compared.
+_place = operator.attrgetter(
+    "workers", "global_batch_size", "scaling", "hardware", "model", "dataset_size", "nodes", "ranks_per_node",
+    "processors_a_worker", "placement",
+)  # fmt: skip
+# Attributes that say where workers are: of a point, and of all-reduces.
+_where = operator.attrgetter("hardware", "workers", "nodes", "ranks_per_node")
 
 
 def _is_other_way(point: Point, exact: Point) -> bool:
@@ -1150,29 +1151,23 @@ def _is_other_way(point: Point, exact: Point) -> bool:
 def _line_of(point: Point, backend: str, lines: Sequence[LineFit]) -> LineFit | None:
     """The all-reduces by a backend's library where a point's workers are."""
     library = "bare mpi" if backend == "mpi" else point.collectives
-    same = ("hardware", "workers", "nodes", "ranks_per_node")
     for each in lines:
-        first = each.lines[0]
-        if first.library == library and all(
-            getattr(first, name) == getattr(point, name) for name in same
-        ):
+        if each.lines[0].library == library and _where(each.lines[0]) == _where(point):
             return each
     return None
 
 
 def _alone(exact: PointSummary, summaries: Sequence[PointSummary]) -> float | None:
     """I: as many processes that exchange nothing, else the single worker."""
-    point = exact.point
-    for each in summaries:
-        same = ("workers", "nodes", "batch_a_worker", "kind")
-        if each.point.exchanges_nothing and all(
-            getattr(each.point, name) == getattr(point, name) for name in same
-        ):
-            return each.step_seconds.value
-    for each in summaries:
-        if each.point == exact.baseline:
-            return each.step_seconds.value
-    return None
+    same = operator.attrgetter("workers", "nodes", "batch_a_worker", "kind")
+    together = (
+        each
+        for each in summaries
+        if each.point.exchanges_nothing and same(each.point) == same(exact.point)
+    )
+    single = (each for each in summaries if each.point == exact.baseline)
+    found = next(together, next(single, None))
+    return None if found is None else found.step_seconds.value
 
 
 def _ways(
@@ -1583,15 +1578,9 @@ class Analysis:
         if self.best is None or self.forecast is None:
             return None
         point = self.best.point
-        for line in self.lines:
-            first = line.lines[0]
-            same = ("hardware", "workers", "nodes", "oversubscribed")
-            if (
-                first.library == point.collectives
-                and first.transport in ("", point.transport)
-                and all(getattr(first, name) == getattr(point, name) for name in same)
-            ):
-                return line.seconds(point.model.gradient_bytes)
+        lines = [e for e in self.lines if e.lines[0].transport in ("", point.transport)]
+        if line := _line_of(point, point.backend, lines):
+            return line.seconds(point.model.gradient_bytes)
         return self.forecast.model.exchange(point.workers)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import functools
 import itertools
 import math
 import os
@@ -504,7 +505,7 @@ class TrialRun:
                 stderr=subprocess.STDOUT,
                 env=trial_environment(),
                 start_new_session=True,  # Ctrl-C is for the supervisor
-                preexec_fn=_end_with_parent(os.getpid()),
+                preexec_fn=functools.partial(_end_with_parent, os.getpid()),
             )
         write_json(self.folder / "process.json", owner_of(process_.pid))
         try:
@@ -664,14 +665,10 @@ def trial_environment() -> dict[str, str]:
     }
 
 
-def _end_with_parent(parent: int) -> Callable[[], None]:
+def _end_with_parent(parent: int) -> None:
     """Called in the new process: it is sent SIGTERM, so that it saves, when its parent dies, however that dies."""
-
-    def ask_kernel() -> None:
-        if not end_with_parent(parent):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return ask_kernel
+    if not end_with_parent(parent):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _modified(path: pathlib.Path) -> int | None:

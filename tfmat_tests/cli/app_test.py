@@ -39,9 +39,12 @@ def add(work, name, content):
     return work.add(path)
 
 
-def fit(work):
+def fit(work, *laws):
+    """The answers of each curve; `laws`: instead of all for the test."""
+    work.laws = list(laws) or work.laws
     for file, law, identify in work.jobs():
         work.take(file, law, module._found_or_why(identify))
+    return [*work.answers.values()]
 
 
 @pytest.fixture
@@ -67,9 +70,8 @@ def test_page_answers_as_the_library_does_and_ranks_the_laws(work):
 
 def test_known_values_hold_for_the_laws_that_have_them(work):
     add(work, "a.csv", VOCE.read_bytes())
-    work.laws, work.known = ["voce", "swift"], {"E": 190000.0, "b": 11.0}
-    fit(work)
-    (found,) = work.answers.values()
+    work.known = {"E": 190000.0, "b": 11.0}
+    (found,) = fit(work, "voce", "swift")
     fixed = {law: [n for n, v in found[law].parameters.items() if v.fixed] for law in found}
     assert fixed == {"voce": ["E", "b"], "swift": ["E"]}
 
@@ -77,10 +79,7 @@ def test_known_values_hold_for_the_laws_that_have_them(work):
 def test_evidence_is_the_ratio_of_the_likelihoods_less_the_price_of_parameters(work):
     """Against scipy's normal density at the noise that is likeliest, and Schwarz's price."""
     add(work, "a.csv", VOCE.read_bytes())
-    work.laws = ["voce", "hollomon"]
-    fit(work)
-    (found,) = work.answers.values()
-    scores = {}
+    (found,), scores = fit(work, "voce", "hollomon"), {}
     for law, answer in found.items():
         residual = answer.curve.stress_mpa - answer.resimulated_mpa
         noise = np.sqrt(np.mean(residual**2))
@@ -110,12 +109,10 @@ def test_files_of_several_tests_are_one_material(work):
     assert (work.files["tests.csv"].test, work.jobs()) == ("", [])
     work.files["tests.csv"].test = "uniaxial"
     assert [file.test for file in work.files.values()] == list(powers)
-    work.laws = ["neo_hooke"]
-    fit(work)
+    (found,) = fit(work, "neo_hooke")
+    answer = found["neo_hooke"]
     assert work.errors == {}
     assert (work.folder / "tests.csv").is_file()
-    (found,) = work.answers.values()
-    answer = found["neo_hooke"]
     assert [test.programme.name for test in answer.curve.tests] == list(powers)
     ((_, modulus),) = answer.parameters.items()
     assert modulus.value == pytest.approx(0.4, rel=0.01)
@@ -131,9 +128,7 @@ def test_each_file_of_one_material_is_read_by_its_own_menus(work):
         rows = (f"{e:.6f},{s:.8f}\n" for e, s in zip(stretch - 1.0, stress, strict=True))
         file = add(work, f"{test}.csv", "strain [-],stress\n" + "".join(rows))
         file.options = {"stress_unit": unit}
-    work.laws = ["neo_hooke"]
-    fit(work)
-    (found,) = work.answers.values()
+    (found,) = fit(work, "neo_hooke")
     ((_, modulus),) = found["neo_hooke"].parameters.items()
     assert modulus.value == pytest.approx(0.4, rel=0.001)
     assert "in MPa (as given)" in work.files["uniaxial.csv"].read
@@ -176,8 +171,7 @@ def test_files_that_do_not_say_what_was_tested_are_asked_for_it(work):
 
 def test_what_was_read_of_a_file_is_told(work):
     add(work, "a.csv", VOCE.read_bytes())
-    work.laws = ["voce"]
-    fit(work)
+    fit(work, "voce")
     assert work.files["a.csv"].read == (
         "strain from column 'true_strain' in - (from the header), "
         "stress from column 'true_stress' in MPa (from the header)"
@@ -202,21 +196,18 @@ def test_menus_offer_the_sheet_of_the_curve_and_its_columns(work):
     file = work.add(path)
     assert file.columns == ["time [s]", "true strain [-]", "true stress [MPa]"]
     assert "sheet" in module.menus_for(TENSION, file)
-    work.laws = ["voce"]
-    fit(work)
+    fit(work, "voce")
     assert sorted(work.answers) == ["lab_Specimen 1", "lab_Specimen 2"]
     work.answers.clear()
     file.options = {"sheet": "Specimen 2", "strain_column": "2", "stress_column": "3"}
-    fit(work)
-    (answer,) = (found["voce"] for found in work.answers.values())
-    assert answer.parameters["sigma0"].value == pytest.approx(330.0, rel=0.02)
+    (found,) = fit(work)
+    assert found["voce"].parameters["sigma0"].value == pytest.approx(330.0, rel=0.02)
 
 
 def test_files_that_differ_in_their_endings_are_two_specimens(work):
     add(work, "a.csv", VOCE.read_bytes())
     add(work, "a.txt", VOCE.read_bytes())
-    work.laws = ["voce"]
-    fit(work)
+    fit(work, "voce")
     assert sorted(work.answers) == ["a.csv", "a.txt"]
 
 
@@ -247,15 +238,13 @@ def test_a_file_is_read_once_for_all_laws_and_again_for_other_menus(work, law, t
 
 def test_errors_do_not_speak_of_the_pages_own_folder(work):
     add(work, "bad.csv", VOCE.read_text().replace("true_stress [MPa]", "torque"))
-    work.laws = ["voce"]
-    fit(work)
+    fit(work, "voce")
     assert work.errors["bad.csv", "voce"].startswith("bad.csv: column 'torque' is of a torsion")
 
 
 def test_json_holds_the_ranking_as_the_commands_does(work):
     add(work, "a.csv", VOCE.read_bytes())
-    work.laws = ["voce", "swift"]
-    fit(work)
+    fit(work, "voce", "swift")
     (entry,) = json.loads(module.json_of([work.ranked("a", "voce")]))
     assert [each["law"] for each in entry["ranking"]] == ["voce", "swift"]
     assert work.ranked("a", "voce").ranking == work.best()[0].ranking
@@ -263,8 +252,7 @@ def test_json_holds_the_ranking_as_the_commands_does(work):
 
 def test_figure_says_which_strain_and_stress_it_shows(work):
     add(work, "a.csv", VOCE.read_bytes())
-    work.laws = ["voce"]
-    fit(work)
+    fit(work, "voce")
     for chart in (module.chart_of(work.best()[0]), module.comparison_chart(work.best())):
         x = chart["xAxis"][-1] if isinstance(chart["xAxis"], list) else chart["xAxis"]
         assert x["name"] == "true strain [-]"

@@ -18,21 +18,14 @@ from tfmat_tests.processes import wait_for
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def _run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of `tfmat generate ARGUMENTS`."""
-    status = main(["generate", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
 def _flags(data_dir: pathlib.Path) -> tuple[str, ...]:
     return ("--num_curves=2000", "--num_test=50", f"--data_dir={data_dir}")
 
 
 def test_says_where_the_set_is_and_how_to_use_it(tmp_path, capsys):
-    status, out, err = _run(capsys, *_flags(tmp_path))
+    assert main(["generate", *_flags(tmp_path)]) == 0
+    out, err = capsys.readouterr()
     folder = dataset_folder(tmp_path, CurveSettings(), 0, 2000, 50)
-    assert status == 0
     # 2,050 curves of 200 points and 3 channels and 2 labels, float32.
     assert err == (
         f"writing 2,050 curves (4.9 MB) into {folder}; `tfmat clean` lists data sets and deletes them\n"
@@ -43,13 +36,14 @@ def test_says_where_the_set_is_and_how_to_use_it(tmp_path, capsys):
     assert "2,050 curves written" in out and "curves/s" in out
     assert out.endswith(f"tfmat train --data_dir={folder} --workdir=runs/{folder.name}\n")
     PackedDataset.open(folder)
-    status, out, err = _run(capsys, *_flags(tmp_path))
-    assert status == 0 and not err and "complete already; every shard checked" in out
+    assert main(["generate", *_flags(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert not err and "complete already; every shard checked" in out
 
 
-def test_flags_become_settings(tmp_path, capsys):
-    status, _, err = _run(
-        capsys,
+def test_flags_become_settings(tmp_path, done):
+    done(
+        "generate",
         *_flags(tmp_path),
         "--law=voce",
         "--range=Q=50,1600",
@@ -63,7 +57,6 @@ def test_flags_become_settings(tmp_path, capsys):
         "--seed=7",
         "--num_threads=1",
     )
-    assert status == 0, err
     settings = CurveSettings(
         law="voce",
         ranges={"Q": (50.0, 1600.0), "b": (1.0, 40.0)},
@@ -78,9 +71,9 @@ def test_flags_become_settings(tmp_path, capsys):
     assert "E" not in [parameter.name for parameter in dataset.parameters]
 
 
-def test_flags_of_tests_become_settings(tmp_path, capsys):
-    status, _, err = _run(
-        capsys,
+def test_flags_of_tests_become_settings(tmp_path, done, refused):
+    done(
+        "generate",
         *_flags(tmp_path),
         "--law=ogden",
         "--tests=planar,uniaxial",
@@ -88,7 +81,6 @@ def test_flags_of_tests_become_settings(tmp_path, capsys):
         "--missing_tests=0.4",
         "--num_points=20",
     )
-    assert status == 0, err
     settings = CurveSettings(
         law="ogden",
         tests=("planar", "uniaxial"),
@@ -98,15 +90,14 @@ def test_flags_of_tests_become_settings(tmp_path, capsys):
     )
     dataset = PackedDataset.open(dataset_folder(tmp_path, settings, 0, 2000, 50))
     assert dataset.features.shape[1:] == (40, 3)
-    status, _, err = _run(capsys, *_flags(tmp_path), "--law=ogden", "--tests=planer")
-    assert status == 2 and "there is no test 'planer'; did you mean 'planar'?" in err
+    said = refused("generate", *_flags(tmp_path), "--law=ogden", "--tests=planer")
+    assert "there is no test 'planer'; did you mean 'planar'?" in said
 
 
-def test_flags_of_a_laboratory_become_settings(tmp_path, capsys):
+def test_flags_of_a_laboratory_become_settings(tmp_path, done, refused):
     base = ("--law=voce_chaboche_1", "--num_points=60", "--test_range=cycles=1,3")
     flags = ("--laboratory", "--noise_told", "--stress_offset=1,2", "--measured_points=20,60")
-    status, _, err = _run(capsys, *_flags(tmp_path), *base, *flags)
-    assert status == 0, err
+    done("generate", *_flags(tmp_path), *base, *flags)
     settings = CurveSettings(
         law="voce_chaboche_1",
         test_ranges={"cycles": (1.0, 3.0)},
@@ -125,26 +116,23 @@ def test_flags_of_a_laboratory_become_settings(tmp_path, capsys):
         ("--machine_stiffness=1e5", "--machine_stiffness: '1e5' is not LOW,HIGH"),
         ("--noise_told", "--noise_told has nothing to tell"),
     ):
-        status, _, err = _run(capsys, *_flags(tmp_path), *base, wrong)
-        assert status == 2 and said in err and err.count("\n") == 1
+        assert said in refused("generate", *_flags(tmp_path), *base, wrong)
 
 
-def test_damage_and_its_repair(tmp_path, capsys):
-    _run(capsys, *_flags(tmp_path))
+def test_damage_and_its_repair(tmp_path, done, refused):
+    done("generate", *_flags(tmp_path))
     (folder,) = tmp_path.iterdir()
     shard = folder / "shard-00000-of-00001.labels"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-1])
-    status, out, _ = _run(
-        capsys, f"--data_dir={folder}"
-    )  # what the error message of `open` says to do
-    assert status == 0 and "2,050 curves written" in out
+    # What the error message of `open` says to do.
+    assert "2,050 curves written" in done("generate", f"--data_dir={folder}")
     assert shard.read_bytes() == whole
-    status, _, err = _run(capsys, f"--data_dir={folder}", "--seed=1")
-    assert status == 2 and "is a data set itself; leave out --seed" in err
+    said = refused("generate", f"--data_dir={folder}", "--seed=1")
+    assert "is a data set itself; leave out --seed" in said
 
 
-def test_own_curves(tmp_path, capsys):
+def test_own_curves(tmp_path, done, refused):
     strain = np.linspace(0.0, 0.01, 50)
     modulus = np.linspace(1000.0, 2000.0, 20)[:, None]
     np.savez(
@@ -155,15 +143,14 @@ def test_own_curves(tmp_path, capsys):
         names=["E"],
         units=["MPa"],
     )
-    status, out, _ = _run(capsys, f"--from={tmp_path}/mine.npz", f"--data_dir={tmp_path}/data")
-    assert status == 0
+    out = done("generate", f"--from={tmp_path}/mine.npz", f"--data_dir={tmp_path}/data")
     (folder,) = (tmp_path / "data").iterdir()
     assert (
         folder.name.startswith("mine-18-")
         and f"--data_dir={folder} --workdir=runs/{folder.name}" in out
     )
-    status, _, err = _run(capsys, f"--from={tmp_path}/mine.npz", "--num_curves=5")
-    assert status == 2 and "--from packs curves that exist already; leave out --num_curves" in err
+    said = refused("generate", f"--from={tmp_path}/mine.npz", "--num_curves=5")
+    assert "--from packs curves that exist already; leave out --num_curves" in said
 
 
 @pytest.mark.parametrize(

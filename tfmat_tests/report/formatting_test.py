@@ -51,9 +51,9 @@ def test_units():
 
 
 def test_limits_of_bins():
-    assert format_limits("max_strain", 0.01, 0.0234, " – ", 3) == "0.0100 – 0.0234"
-    assert format_limits("num_points", 37.2, 99.0, " to ", 2) == "37 to 99"
-    assert format_limits("num_points", 200.0, 200.0, " – ", 2) == "200"
+    assert format_limits("max_strain", 0.01, 0.0234) == "0.0100 – 0.0234"
+    assert format_limits("num_points", 37.2, 99.0) == "37 – 99"
+    assert format_limits("num_points", 200.0, 200.0) == "200"
 
 
 @pytest.mark.parametrize(
