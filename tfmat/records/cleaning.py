@@ -1909,8 +1909,10 @@ def measured_test(
         raw = without_wild_cells(raw, ends=False)
     raw = stretch_to_strain(raw, law)
     is_positive = raw.strain.max() > -raw.strain.min() and raw.stress_mpa.max() > 0.0
-    if isinstance(programme, Compression) and raw.compression_in_head and is_positive:
-        said = f"took positive numbers as compression, as '{raw.compression_in_head}' says"
+    known = raw.compression_in_head or (is_positive and _stiffens(raw.strain, raw.stress_mpa))
+    if isinstance(programme, Compression) and is_positive and known:
+        why = f"as '{known}' says" if raw.compression_in_head else "whose stress rises ever faster"
+        said = f"took positive numbers as compression, {why}"
         strain, stress = -raw.strain, -raw.stress_mpa
         steps = (*raw.steps, said)
         raw = dataclasses.replace(raw, strain=strain, stress_mpa=stress, steps=steps)
@@ -1939,6 +1941,23 @@ def measured_test(
     _tell_settings(test, raw, settings, law)
     check_test(test, raw, law)
     return without_excess(test)
+
+
+# _STIFFER: ratio of the slopes in the second and the first half of a strain below 1, which rubber in tension never has.
+_STIFFER = 1.2
+
+
+def _stiffens(strain: Array, stress: Array) -> bool:
+    """Whether a first loading [points] gets stiffer as rubber between plates does, and in tension only beyond 1."""
+    loading = slice(0, int(strain.argmax()) + 1)
+    strain, stress = strain[loading], stress[loading]
+    if not 0.0 < strain[-1] < 1.0:
+        return False
+    slopes = [
+        float(np.polyfit(strain[half], stress[half], 1)[0]) if half.sum() > 2 else math.nan
+        for half in (strain < strain[-1] / 2.0, strain >= strain[-1] / 2.0)
+    ]
+    return slopes[1] > _STIFFER * slopes[0] > 0.0
 
 
 def _engineering_beside_true(raw: RawCurve, law: Law) -> RawCurve:

@@ -33,9 +33,9 @@ from tfmat.records.programmes import (
     takes_tests,
 )
 from tfmat.records.reading import (
-    TEMPERATURE_UNITS,
     RawCurve,
     ReadingOptions,
+    condition_named,
     find_time_unit,
     read_curves,
     temperature_of,
@@ -64,7 +64,6 @@ from tfmat.records.tables import (
     is_frame,
     read_bytes,
     shorten,
-    split_header,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -80,6 +79,16 @@ TABLE = "tests.csv"
 # Columns of a table, and the settings among them, in 1/s and °C.
 _SETTINGS = ("rate", "temperature")
 _COLUMNS = ("file", "test", "material", *_SETTINGS)
+# _ALSO_CALLED: other names of its columns, in lower case; those of settings are as in a file's head.
+_ALSO_CALLED = {
+    name: column
+    for column, names in {
+        "file": "filename datei dateiname fichier archivo",
+        "test": "versuch prüfung essai ensayo prova",
+        "material": "werkstoff matériau materiale",
+    }.items()
+    for name in names.split()
+}
 # Letters of a record's name that is made of its files' names.
 _LONGEST_NAME = 60
 
@@ -215,8 +224,15 @@ def _is_table(path: pathlib.Path) -> bool:
         return False
     with path.open("rb") as file:
         first = file.readline(1000).decode("utf-8-sig", "replace")
-    columns = {cell.strip().strip('"').lower() for cell in re.split("[,;\t]", first)}
+    columns = {_column_of_table(cell.strip().strip('"'))[0] for cell in re.split("[,;\t]", first)}
     return "file" in columns and bool(columns & {"test", "material", *_SETTINGS})
+
+
+def _column_of_table(cell: str) -> tuple[str, str]:
+    """The column of a table of tests that a cell of its header names, and its unit: `Dehnrate [1/min]`."""
+    name = cell.strip().lower()
+    setting, unit = condition_named(cell)
+    return (setting, unit) if setting in _SETTINGS else (_ALSO_CALLED.get(name, name), "")
 
 
 def _rows_of_table(path: pathlib.Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -229,9 +245,8 @@ def _rows_of_table(path: pathlib.Path) -> tuple[list[str], list[dict[str, str]]]
         )
     delimiter = max(",;\t", key=lines[0].count)
     rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
-    # `temperature [K]`
-    split = [split_header(cell, lambda unit: unit.lower() in TEMPERATURE_UNITS) for cell in rows[0]]
-    header = [name.strip().lower() for name, _ in split]
+    split = [_column_of_table(cell) for cell in rows[0]]
+    header = [name for name, _ in split]
     for name in header:
         if name not in _COLUMNS:
             raise InputError(
@@ -275,10 +290,13 @@ def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
 def _number(name: str, text: str) -> float:
     number = text.replace(",", ".")
     try:
-        # `293 K`, `20 °C`; a bare number is in °C.
-        has_unit = name == "temperature" and bool(re.search(r"[^\d.eE+-]", number))
+        # `293 K`, `0.06 1/min`; a bare number is in °C, or in 1/s.
+        has_unit = bool(re.search(r"[^\d.eE+-]", number))
         said = value_with_unit(name, number, "") if has_unit else number
-        value = temperature_of(said)[0] if has_unit else float(said)
+        if has_unit and name == "temperature":
+            value = temperature_of(said)[0]
+        else:
+            value = float(said.removesuffix(" 1/s"))
     except ValueError:
         value = np.nan
     if not np.isfinite(value) or (name == "rate" and value <= 0):

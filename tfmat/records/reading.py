@@ -60,7 +60,7 @@ _NAMES = {
     "temperature": r"(test |testing |prüf)?(temperatur[ea]?|température|temp\.?)"
     r"|temperatuur|teplota|sıcaklık|lämpötila|hőmérséklet|температура|温度|온도",
     "direction": r"((material|test|loading|rolling) )?(direction|orientation)|(walz|prüf)?richtung",
-    "rate": r"(engineering |true |nominal |test )?(strain|shear) rate|rate|dehnrate|dehngeschwindigkeit"
+    "rate": r"(engineering |true |nominal |test )?(strain|shear) rate|(test )?rate|dehnrate|dehngeschwindigkeit"
     r"|vitesse de déformation|velocidad de deformación|velocità di deformazione|taxa de deformação"
     r"|prędkość odkształcenia|скорость деформации|应变速率|ひずみ速度|변형률 ?속도",
 }
@@ -79,8 +79,38 @@ _RATE_UNITS = {
     "%/min": 0.01 / 60.0,
     "%/h": 0.01 / 3600.0,
 }
+# _SPEED_NOTE: names of the speed at which a specimen is pulled.
+_SPEED_NOTE = (
+    r"((test(ing)?|cross-?head|head|pulling|loading) )?speed|cross-?head rate"
+    r"|(prüf|traversen|abzugs?|zug)geschwindigkeit"
+    r"|vitesse (d.essai|de (la )?traverse)|velocidad (de(l)? )?(ensayo|cruceta)|velocità (di prova|della traversa)"
+    r"|試験速度|试验速度|拉伸速度|加载速度"
+)
 _DIRECTIONS = {"ST", "LT", "TL", "SL", "LS", "RD", "TD", "ND"}
 _NUMBER = r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?"
+
+
+def rate_by_speed(notes: Mapping[str, str], length: float) -> tuple[str, str]:
+    """The strain rate by the only speed that the head tells over a length (mm), and these in words; '' without one."""
+    found = {}
+    for name, text in notes.items():
+        words, unit = split_header(name, _mm_per_s)
+        plain_name = " ".join(re.sub(r"[\[\](){}_,;]", " ", words.lower()).split())
+        match = re.fullmatch(rf"({_NUMBER})\s*(.*)", text.strip())
+        factor = _mm_per_s(match[2] or unit or "") if match else 0.0
+        if match and factor and re.fullmatch(_SPEED_NOTE, plain_name):
+            found[float(match[1].replace(",", ".")) * factor / length] = f"'{name}: {text}'"
+    if len(found) != 1 or min(found) <= 0.0:
+        return "", ""
+    ((rate, said),) = found.items()
+    return f"{rate:.6g} 1/s", f"rate by {said} over the length of {length:g} mm"
+
+
+def _mm_per_s(text: str) -> float:
+    """The factor of a speed's unit to mm/s; 0 where it is none."""
+    above, _, below = re.sub(r"[\s·.]*(min|s)(⁻¹|\^?-1)$", r"/\1", text).partition("/")
+    time = TIME_UNITS.get(_SPELLINGS.get(below.strip().lower(), below.strip().lower()), 0.0)
+    return (find_size(above, DISPLACEMENT_UNITS) or 0.0) / time if time else 0.0
 
 
 def conditions_of(notes: Mapping[str, str], stem: str) -> dict[str, str]:
@@ -119,14 +149,20 @@ def fahrenheit_of_rankine(text: str) -> int | None:
 def _from_notes(notes: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, text in notes.items():
-        in_brackets = re.search(r"[\[(](.*?)[\])]", name)
-        plain = " ".join(re.sub(r"[\[(].*?[\])]|_", " ", name).lower().split())
-        for key, pattern in _NAMES.items():
-            if key not in found and text.strip() and re.fullmatch(pattern, plain):
-                found[key] = value_with_unit(
-                    key, text.strip(), in_brackets[1] if in_brackets else ""
-                )
+        key, unit = condition_named(name)
+        if key and key not in found and text.strip():
+            found[key] = value_with_unit(key, text.strip(), unit)
     return found
+
+
+def condition_named(name: str) -> tuple[str, str]:
+    """The condition that a name is of, and its unit, `Dehnrate [1/min]`; '' for what it does not tell."""
+    known = TEMPERATURE_UNITS.keys() | _RATE_UNITS.keys()
+    name, unit = split_header(name, lambda text: text.lower() in known)
+    in_brackets = re.search(r"[\[(](.*?)[\])]", name)
+    plain_name = " ".join(re.sub(r"[\[(].*?[\])]|_", " ", name).lower().split())
+    keys = (key for key, pattern in _NAMES.items() if re.fullmatch(pattern, plain_name))
+    return next(keys, ""), unit or (in_brackets[1] if in_brackets else "")
 
 
 def value_with_unit(key: str, text: str, unit: str) -> str:
@@ -154,9 +190,12 @@ def value_with_unit(key: str, text: str, unit: str) -> str:
 def _from_name(stem: str) -> dict[str, str]:
     """Forms that can be read in one way only; what stands in a name twice is not taken."""
     seen: dict[str, set[str]] = {"temperature": set(), "direction": set(), "rate": set()}
-    name = re.sub(r"(?<=\d)[_ ]?(?:s\^?-1|per[_ ]?s(?:ec)?)(?![^\W_])", "ps", stem)
+    stem = re.sub(r"(?<=\d)[_ ]?(?:s\^?-1|per[_ ]?s(?:ec)?)(?![^\W_])", "ps", stem)
+    # `20 C` may be a batch, but beside a rate.
+    sign = "(?:°|deg)?" if re.search(r"\dps(?![^\W_])", stem) else "(?:°|deg)"
+    stem = re.sub(rf"(?<=\d\d)[_ ]?{sign}[_ ]?C(?![^\W_])", "C", stem)
     words = [
-        word for word in re.split(r"[-_ ,;]+", re.sub(r"(?<=\d[eE])-(?=\d)", "−", name)) if word
+        word for word in re.split(r"[-_ ,;]+", re.sub(r"(?<=\d[eE])-(?=\d)", "−", stem)) if word
     ]
     for before, word in zip(["", *words], words, strict=False):
         word = word.replace("−", "-")
@@ -233,7 +272,8 @@ def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> i
     if wanted is not None:
         return _wanted_column(table, "time", wanted, split_time_header)
     first = [str(cell).strip() for cell in table.rows[0][1]]
-    clocks = [i for i in _called(table, _CLOCKS) if _CLOCK.fullmatch("".join(first[i : i + 1]))]
+    # A clock shows in the cells, whatever their column is called: `hh:mm:ss`.
+    clocks = [i for i, cell in enumerate(first) if table.header[i:] and _CLOCK.fullmatch(cell)]
     found = _called(table, _TIMES) or clocks or _called(table, _TIMES, _LOGARITHMS)
     if len(found) > 1 and not needed:
         return None
@@ -389,7 +429,7 @@ _WORDS: dict[str, set[str]] = {
     "strain": word_set(
         """
         strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
-        deformación deformazione deformação stretch λ lambda verzerrung rek gerinim birim dms exx eyy exy
+        deformación deformazione deformação stretch λ lambda rek gerinim birim dms exx eyy exy
         epsx epsy epsxx epsyy umformgrad le11 le22 le33 sg sg1 sg2 sg3 sg4
         estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
         παραμόρφωση deformacija regangan деформація
@@ -424,7 +464,7 @@ _WORDS: dict[str, set[str]] = {
 # A word also counts at the end of a longer one: Zugspannung, Standardkraft, 公称応力.
 _ENDINGS = {
     "strain": word_set(
-        "dehnung gleitung stauchung ひずみゲージ ひずみ 歪 歪み 应变 應變 伸长率 延伸率 변형률"
+        "dehnung gleitung stauchung verzerrung ひずみゲージ ひずみ 歪 歪み 应变 應變 伸长率 延伸率 변형률"
     ),
     "stress": word_set("spannung spanning spänning 応力 应力 應力 응력"),
     "displacement": word_set(
@@ -1781,6 +1821,29 @@ def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float,
     return value, source
 
 
+def _with_height(table: Table) -> Table:
+    """The table with the height of a block or a strip as its length, where the head tells none, and a section without.
+
+    A height may be a side of the section: beside a width alone it is none.
+    """
+    length, height, area, width, thickness = (
+        _noted(table, pattern, units)
+        for pattern, units in (
+            (_LENGTH_NOTE, DISPLACEMENT_UNITS),
+            (_HEIGHT_NOTE, DISPLACEMENT_UNITS),
+            (_AREA_NOTE, AREA_UNITS),
+            (_WIDTH_NOTE, DISPLACEMENT_UNITS),
+            (_THICKNESS_NOTE, DISPLACEMENT_UNITS),
+        )
+    )
+    if length or len(height) != 1 or not (thickness if width else area):
+        return table
+    ((line, value),) = height.items()
+    said = f"took the head's {line} as the length along the load"
+    notes = table.notes | {"gauge length": f"{value:.10g} mm"}
+    return dataclasses.replace(table, notes=notes, steps=[*table.steps, said])
+
+
 def _of_newtons(unit: Unit) -> str:
     """The unit of a length without one beside a load in newtons: `Ø 6.02`; an area without one may be in any."""
     return "mm" if unit.name in ("N", "kN") else ""
@@ -1898,6 +1961,13 @@ def _known_area(table: Table, options: ReadingOptions) -> float | None:
     known = next(iter(_noted(table, _AREA_NOTE, AREA_UNITS).values()), None)
     made = _area_of_dimensions(table)
     return options.area or known or (made[0] if made else None)
+
+
+def _known_length(table: Table, options: ReadingOptions) -> float | None:
+    """The gauge length (mm) as given, or as the head tells it."""
+    return options.gauge_length or next(
+        iter(_noted(table, _LENGTH_NOTE, DISPLACEMENT_UNITS).values()), None
+    )
 
 
 def _preload_in_doubt(table: Table, strain: Array, stress: Array, options: ReadingOptions) -> str:
@@ -2180,8 +2250,8 @@ def _curves_of(table: Table, stem: str, several: bool, how: _How) -> list[RawCur
     # A number counts the columns of the whole table.
     whole = any(number is not None and number.isdecimal() for number in numbers)
     parts = [table] if whole else side_by_side(table)
-    if how.needs_time and len(parts) == 1 and not whole:
-        parts = _by_held_values(table)
+    if len(parts) == 1 and not whole:
+        parts = _by_conditions(table, held=how.needs_time)
     name = "_".join([stem, *([str(table.sheet)] if several else [])])
     return [curve for part in parts for curve in _curves_of_part(part, name, stem, how)]
 
@@ -2191,9 +2261,10 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
     table, time = _without_marked_rows(_with_constants(table)), None
     options, guess = options_without_header(table, how.options)
     if how.of_test:
+        table = _with_height(table)
         time = find_time_column(table, options.time_column, how.needs_time)
     if how.needs_time:
-        table = _with_held_values(table, stem)
+        table = _with_held_values(table, f"{stem} {table.sheet or ''}".strip())
     gauges = _gauges_of_shear(table, options, stem) if how.measures.get("shear") else None
     chosen = dataclasses.replace(options, strain_column=str(gauges[0] + 1)) if gauges else options
     axes = find_axes(table, chosen, how.measures)
@@ -2237,6 +2308,11 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         found = conditions_of(_with_constants(part, warms).notes, name) | (
             {"specimen": label} if label else {}
         )
+        length = _known_length(table, options)
+        if how.of_test and time is None and "rate" not in found and length is not None:
+            rate, said = rate_by_speed(table.notes, length)
+            found |= {"rate": rate} if rate else {}
+            curve = dataclasses.replace(curve, steps=(*curve.steps, *filter(None, [said])))
         said_before = [f"{key}: {text}" for key, text in table.notes.items()]
         above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
         said_before += [text for text in above if len(text) <= _LONGEST_TITLE]
@@ -2266,7 +2342,7 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
 
 
 # _ACROSS: words of a strain across the load. _PLUS_45, _MINUS_45: of one of two gauges across each other.
-_ACROSS = re.compile(r"transvers|trasvers|lateral|latéral|quer", re.IGNORECASE)
+_ACROSS = re.compile(r"trans(vers|\b)|trasvers|lat(eral|éral|\b)|quer", re.IGNORECASE)
 _PLUS_45, _MINUS_45 = (re.compile(rf"(?<![\w/\[±]){sign} ?45(?![\d/])") for sign in (r"\+", "[−-]"))
 # _ALONG_X, _ACROSS_Y: strains along and across the load by their indices.
 _ALONG_X, _ACROSS_Y = (
@@ -2410,36 +2486,75 @@ def _name_and_unit(table: Table, i: int) -> tuple[str, str]:
 _HELD_VALUE = r"(\d+(?:[.,]\d+)?)[ _]?(MPa|GPa|kPa|ksi|psi|N/mm2|N/mm²|%|pct)(?![^\W_])"
 
 
-def _by_held_values(table: Table) -> list[Table]:
-    """A table for each column named with what is held, `Strain (%) 150 MPa`, or the table alone."""
-    found = {
-        i: match
-        for i, name in enumerate(table.header)
-        if (match := re.fullmatch(rf"(.*?\S)[\s_@,]+(?:at |@ ?)?{_HELD_VALUE}", name))
-        and any(_is_named(match[1], axis) for axis in ("strain", "stress"))
-    }
-    if len(found) < 2:
+# _OF_A_COLUMN: what a column's name tells of its rows: a held stress or strain, a rate, a temperature.
+_OF_A_COLUMN = re.compile(
+    rf"(?:\b(?:at|bei) |@ ?)?[(\[]?(?<![^\W_])(?<![.,+-])(?P<value>{_NUMBER}) ?"
+    r"(?:(?P<stress>MPa|GPa|kPa|ksi|psi|N/mm2|N/mm²)|(?P<strain>%|pct)|(?P<temperature>(?:°|deg ?)?[CF]|K)"
+    rf"|(?P<rate>{'|'.join(map(re.escape, sorted(_RATE_UNITS, key=len, reverse=True)))}))(?![^\W_])[)\]]?"
+)
+
+
+def _by_conditions(table: Table, held: bool) -> list[Table]:
+    """A table for each column named with its condition, `Strain (%) 150 MPa` or `Stress 0.01/s`, or the table alone.
+
+    Args:
+      held: also by a stress or a strain that is held; else by a rate and a temperature only.
+    """
+    found: dict[int, tuple[str, str, str]] = {}
+    for i, header in enumerate(table.header):
+        for match in _OF_A_COLUMN.finditer(header):
+            (kind,) = (key for key in _CONDITIONS if match[key])
+            name = re.sub(r"[ _]{2,}", " ", f"{header[: match.start()]} {header[match.end() :]}")
+            name = name.strip(" _,;@-")
+            name = name or _title_of_columns(table, kind)
+            measured = {"stress": "strain", "strain": "stress"}.get(kind)
+            axes = ("strain", "stress") if measured is None else (measured,)
+            if (held or measured is None) and any(_is_named(name, axis) for axis in axes):
+                found[i] = name, kind, f"{match['value']} {match[kind].replace('pct', '%')}"
+    names, kinds, values = (
+        (set(each) for each in zip(*found.values(), strict=True)) if found else ((), (), ())
+    )
+    if len(names) != 1 or len(kinds) != 1 or not 1 < len(values) == len(found):
         return [table]
     shared = [i for i in range(len(table.header)) if i not in found]
     parts = []
-    for i, (name, value, unit) in ((i, match.groups()) for i, match in found.items()):
+    for i, (name, kind, value) in found.items():
         columns = [*shared, i]
-        held = "strain" if _is_named(name, "stress") else "stress"
-        rows = [
-            (line, [cells[k] if k < len(cells) else "" for k in columns])
-            for line, cells in table.rows
-        ]
+        label = value.partition(" ")[0] if kind == "rate" else value
+        part = _part(table, columns, label, {kind: value})
+        part.header[-1] = name
         parts.append(
-            dataclasses.replace(
-                table,
-                header=[*(table.header[k] for k in shared), name],
-                units=[table.units[k] for k in columns],
-                rows=[(line, cells) for line, cells in rows if not is_blank(cells[-1])],
-                notes=table.notes | {held: f"{value} {unit}"},
-                label=f"{value} {unit}",
-            )
+            dataclasses.replace(part, rows=[row for row in part.rows if not is_blank(row[1][-1])])
         )
     return parts
+
+
+# _CONDITIONS: the groups of `_OF_A_COLUMN`.
+_CONDITIONS = ("stress", "strain", "temperature", "rate")
+
+
+def _title_of_columns(table: Table, kind: str) -> str:
+    """The name and unit of columns that are called by their condition alone; '' where nothing tells them.
+
+    A strain may be in percent, so that a line above must say its unit: `Creep strain (%) of steel`.
+    """
+    is_beside = any(
+        _is_named(name, of) for name in table.header for of in ("strain", "displacement")
+    )
+    if kind in ("rate", "temperature"):
+        return "stress" if is_beside else ""
+    for _, cells in reversed(table.above):
+        title = " ".join(filter(None, map(str, cells)))
+        unit = split_header(title)[1]
+        axis = {"stress": "strain", "strain": "stress"}[kind]
+        if (
+            unit
+            and _is_named(title, axis)
+            and (known := find_unit(unit))
+            and known.quantity == axis
+        ):
+            return f"{axis} ({unit})"
+    return ""
 
 
 def _with_held_values(table: Table, stem: str) -> Table:

@@ -543,11 +543,7 @@ def _of_json(text: str) -> list[Row]:
             value = {key: [each.get(key) for each in value] for key in value[0]}
         if not isinstance(value, dict):
             return
-        # pandas writes a column as an object whose names are the numbers of its rows.
-        value = {
-            key: list(v.values()) if isinstance(v, dict) and v and all(map(str.isdecimal, v)) else v
-            for key, v in value.items()
-        }
+        value = dict(_column_of_json(key, v) for key, v in _by_columns(value).items())
         lists = {k: v for k, v in value.items() if isinstance(v, list) and not _is_nested(v)}
         plain_values = {k: v for k, v in value.items() if not isinstance(v, list | dict)}
         notes: list[list[Cell]] = [[f"{key}: {v}"] for key, v in plain_values.items()]
@@ -567,6 +563,31 @@ def _of_json(text: str) -> list[Row]:
     for name, rows in tables:
         lines += [[f"Specimen: {name}"], *rows] if len(tables) > 1 else rows
     return list(enumerate(lines, start=1))
+
+
+def _by_columns(value: dict[str, Any]) -> dict[str, Any]:
+    """An object of JSON with its rows as columns, where pandas wrote it by rows (`split`, `index`); else as it is."""
+    names, rows = value.get("columns"), value.get("data")
+    if isinstance(names, list) and isinstance(rows, list) and _is_nested(rows):
+        return dict(zip(map(str, names), map(list, zip(*rows, strict=False)), strict=False))
+    rows = list(value.values())
+    is_plain = all(isinstance(row, dict) and not _is_nested([*row.values()]) for row in rows)
+    if len(rows) < MINIMUM_POINTS or not is_plain or not all(map(str.isdecimal, value)):
+        return value
+    return {key: [row.get(key) for row in rows] for key in rows[0]}
+
+
+def _column_of_json(key: str, value: Any) -> tuple[str, Any]:
+    """Name and list of a column that is an object: its rows by their numbers, or `{"unit": "%", "values": [...]}`."""
+    if not isinstance(value, dict) or not value:
+        return key, value
+    if all(map(str.isdecimal, value)):
+        return key, list(value.values())
+    lists = [v for v in value.values() if isinstance(v, list) and not _is_nested(v)]
+    unit = value.get("unit", value.get("units"))
+    return (
+        (f"{key} [{unit}]", lists[0]) if isinstance(unit, str) and len(lists) == 1 else (key, value)
+    )
 
 
 def _is_nested(values: list[Any]) -> bool:
@@ -602,6 +623,9 @@ _MOST_NAMES = 3
 # _NAMES_APART: what may stand between names where it does not stand between the numbers below them.
 _NAMES_APART = (r"\s{2,}|\t", ",", ";")
 
+# _ABAQUS: its short names of quantities that stand before a component, as in `RF:RF2`.
+_ABAQUS = {"E": "strain", "NE": "nominal strain", "U": "displacement", "RF": "force"}
+
 
 def _with_whole_names(lines: list[tuple[int, str]], rows: list[Row], delimiter: str) -> list[Row]:
     """The rows, with lines of names that are divided by something else than the numbers below them divided so.
@@ -618,6 +642,8 @@ def _with_whole_names(lines: list[tuple[int, str]], rows: list[Row], delimiter: 
         is_divided = len(cells) == width or (len(cells) > 1 and delimiter != " ")
         # Abaqus writes `X   LE:LE22 PI: PART-1-1 E: 1 IP: 1` above a report of curves.
         line, of_abaqus = re.subn(r" (?:PI|SP):(?: ?\S)+", " ", line)
+        if of_abaqus:
+            line = re.sub(r"(?<!\S)(NE|E|U|RF):(?=\S)", lambda of: f"{_ABAQUS[of[1]]} ", line)
         is_note = re.search(r"[:=]|(?<![^\s,;])\d", line) and not of_abaqus
         if (is_divided and not of_abaqus) or width < 2 or is_note:
             continue
@@ -1104,6 +1130,7 @@ def read_tables(
     if not tables:
         raise InputError(errors[0] if errors else "the workbook has no sheet with cells")
     _add_units(tables, sheets)
+    _add_sizes(tables)
     return tables
 
 
@@ -1321,6 +1348,7 @@ def _of_specimens(tables: list[Table], line: str) -> list[Table]:
         for table, label in zip(tables, _labels(tables), strict=True):
             table.label = label
             table.steps.append(f"specimen '{label}' of {len(tables)} below each other")
+    _add_sizes([*tables, *others] if long else tables)
     return tables
 
 
@@ -1783,12 +1811,11 @@ _NUMBERED = re.compile(r"(channel|chan|ch|kanal|canale?|voie|column|col|spalte)[
 
 
 def _is_other_unit(cell: str) -> bool:
-    """Whether a cell is a unit of a time, a temperature, a rate or another quantity that is not read."""
+    """Whether a cell is a unit of a time, an area, a rate or another quantity that no column of a curve has."""
     unit = cell.strip(" []()").lower()
     above, slash, below = unit.rpartition("/")
-    return unit in _OTHER_UNITS or (
-        bool(slash) and below in ("s", "sec", "min", "h") and bool(find_unit(above))
-    )
+    is_rate = bool(slash) and below in ("s", "sec", "min", "h") and bool(find_unit(above))
+    return unit in _OTHER_UNITS or is_rate or bool(find_size(unit, AREA_UNITS))
 
 
 def _is_comment(cells: list[Cell]) -> bool:
@@ -1821,7 +1848,7 @@ def _uncommented(cells: list[Cell], width: int, is_matlab: bool) -> list[Cell]:
 
 def _notes(rows: list[Row]) -> dict[str, str]:
     """`name: value`, `name = value` or two cells -> name and value; and the dict that MatCal writes first."""
-    notes: dict[str, str] = {}
+    notes = _sizes_in_rows(rows)
     for _, cells in rows:
         texts = [str(cell).strip() for cell in cells if str(cell).strip()]
         text = " ".join(texts)
@@ -1845,6 +1872,52 @@ def _notes(rows: list[Row]) -> dict[str, str]:
 def pairs_of(text: str) -> dict[str, str]:
     """The names with numbers among other words: `b = 10 mm, h = 3 mm`, `Force [N] (A0 = 30 mm²)`."""
     return {name.strip(): value for name, value in _PAIR.findall(text)}
+
+
+def _sizes_in_rows(rows: list[Row]) -> dict[str, str]:
+    """The sizes of a row of names with a row of numbers below it, and their units in the names or in a row beside."""
+    found: dict[str, str] = {}
+    for i, (_, names) in enumerate(rows[:-1]):
+        if _named_columns(names) > 1 and all(_is_name(name) for name in names if name):
+            below = [cells for _, cells in rows[i + 1 : i + 3]]
+            units = [cells for cells in below if _is_unit_row(cells)]
+            values = [cells for cells in below if not _is_unit_row(cells)]
+            found |= (
+                _with_their_units(names, units[0] if units else [], values[0]) if values else {}
+            )
+    return found
+
+
+def _with_their_units(
+    names: Sequence[Cell], units: Sequence[Cell | None], values: Sequence[Cell]
+) -> dict[str, str]:
+    """The lengths and areas among the cells of a row, with their units: `Width` -> `6.0 mm`."""
+    known = AREA_UNITS | DISPLACEMENT_UNITS
+    found = {}
+    for header, in_row, value in itertools.zip_longest(names, units, values, fillvalue=""):
+        name, unit = split_header(str(header), lambda text: find_size(text, known))
+        unit = unit or str(in_row or "")
+        if name and looks_like_a_number(value) and unit and find_size(unit, known):
+            found[name] = f"{value} {unit}"
+    return found
+
+
+def _add_sizes(tables: list[Table]) -> None:
+    """Adds the sizes that the rows of short tables, of results, tell to the notes of the specimens of the others."""
+    short = [table for table in tables if table.header and len(table.rows) < MINIMUM_POINTS]
+    for table in (each for each in tables if len(each.rows) >= MINIMUM_POINTS):
+        names = {plain(name) for name in (table.sheet, table.label, *table.titles.values()) if name}
+        numbers = {match[0] for name in names if (match := re.search(r"\d+$", name))}
+        for results in short:
+            rows = [cells for _, cells in results.rows]
+            own = [cells for cells in rows if plain(f"{cells[0]}") in names] or [
+                cells for cells in rows if re.sub(r"\.0$", "", f"{cells[0]}") in numbers
+            ]
+            own = rows if len(rows) == 1 and len(tables) - len(short) == 1 else own
+            sizes = _with_their_units(results.header, results.units, own[0]) if own else {}
+            if len(own) == 1 and sizes:
+                table.notes = sizes | table.notes
+                table.steps.append("sizes of the specimen from the table of results")
 
 
 def _sizes(texts: list[str]) -> dict[str, str]:

@@ -251,6 +251,8 @@ def test_rate_and_temperature_of_head_name_or_time(tmp_path):
         ("temperature", "20", 20.0, False),
         ("temperature", "300 °C", 300.0, False),
         ("temperature (°C)", "250", 250.0, False),
+        ("Temperatur", "250", 250.0, False),
+        ("Temp_K", "523.15", 250.0, False),
     ],
 )
 def test_a_room_s_temperature_in_kelvin_is_asked_about(tmp_path, name, text, celsius, asked):
@@ -283,12 +285,29 @@ def test_a_file_that_says_kelvin_is_believed(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("header", "rate"),
+    [
+        ("Datei;Versuch;Dehnrate", "0,06 1/min"),
+        ("file;test;rate [1/min]", "0,06"),
+        ("Filename;Test;Strain rate (%/s)", "0,1"),
+        ("file;test;strain rate", "0,001"),
+    ],
+)
+def test_a_table_may_have_german_names_and_other_units(tmp_path, header, rate):
+    tension(tmp_path, 1e-3, 20.0, "a.csv")
+    write(tmp_path, f"{header}\na.csv;rate_and_temperature;{rate}\n", "tests.csv")
+    (test,) = only(STEEL, str(tmp_path)).tests
+    assert test.rate == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
     ("table", "says"),
     [
         ("file,tset\na.csv,cyclic\n", "did you mean 'test'"),
         ("file,test\na.csv,cyclyc\n", "row 2: there is no test 'cyclyc'; did you mean 'cyclic'"),
         ("test\ncyclic\n", "needs a column 'file'"),
         ("file,test,rate\na.csv,cyclic,-1\n", "give a positive number in 1/s"),
+        ("file,test,rate\na.csv,cyclic,1 mm/min\n", "rate is '1 mm/min'; give a positive number"),
     ],
 )
 def test_a_bad_table(tmp_path, table, says):

@@ -1902,6 +1902,8 @@ def test_a_stress_or_strain_that_the_head_alone_tells_is_held(tmp_path, head, he
     [
         ("Strain (%)", "stress_mpa", {"150 MPa": 150.0, "200 MPa": 200.0, "at 0.25 GPa": 250.0}),
         ("Stress (MPa)", "strain", {"0.5 %": 0.005, "@1 %": 0.01}),
+        # The title alone names what was measured.
+        ("", "stress_mpa", {"150 MPa": 150.0, "200 MPa": 200.0}),
     ],
 )
 def test_columns_named_by_what_is_held_are_tests(tmp_path, quantity, held, values):
@@ -1910,8 +1912,13 @@ def test_columns_named_by_what_is_held_are_tests(tmp_path, quantity, held, value
     rows = [",".join(f"{cell:.8g}" for cell in row) for row in zip(*columns, strict=True)]
     # The last test ends earlier.
     rows[-2:] = [row.rpartition(",")[0] + "," for row in rows[-2:]]
-    path = write(tmp_path, "\n".join([",".join(header), *rows]))
+    title = [] if quantity else ["Creep strain (%) of steel"]
+    path = write(tmp_path, "\n".join([*title, ",".join(header).replace(", ", ","), *rows]))
     curves = read_curves(path, of_test=True, needs_time=True)
+    if title:
+        untitled = write(tmp_path, path.read_text().replace("(%)", ""))
+        with pytest.raises(InputError, match="no column is named as a strain or a stress"):
+            read_curves(untitled, of_test=True, needs_time=True)
     other = "strain" if held == "stress_mpa" else "stress_mpa"
     assert [len(curve.strain) for curve in curves[:-1]] == [len(STRESS)] * (len(values) - 1)
     assert len(curves[-1].strain) == len(STRESS) - 2
@@ -1923,6 +1930,82 @@ def test_columns_named_by_what_is_held_are_tests(tmp_path, quantity, held, value
 
 
 @pytest.mark.parametrize(
+    ("names", "kind", "values"),
+    [
+        ("True stress (MPa) 0.001 1/s,True stress (MPa) 10 1/s", "rate", ["0.001 1/s", "10 1/s"]),
+        ("0.001/s,1e1/s", "rate", ["0.001 1/s", "10 1/s"]),
+        ("Stress [MPa] (6 1/min),Stress [MPa] (60 1/min)", "rate", ["0.1 1/s", "1 1/s"]),
+        ("Stress (MPa) 20 °C,Stress (MPa) 300 °C", "temperature", ["20 °C", "300 °C"]),
+        ("Stress_293K (MPa),Stress_573K (MPa)", "temperature", ["293 K", "573 K"]),
+    ],
+)
+def test_columns_named_by_rate_or_temperature_are_curves(tmp_path, names, kind, values):
+    rows = [f"{e:.8g},{s:.8g},{2 * s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    curves = read_curves(write(tmp_path, "\n".join([f"Strain,{names}", *rows])))
+    assert [curve.conditions[kind] for curve in curves] == values
+    for factor, curve in enumerate(curves, start=1):
+        np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-6)
+        np.testing.assert_allclose(curve.stress_mpa, factor * STRESS, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", ["mm/min", "mm·min⁻¹", "mm/s"])
+def test_a_speed_over_the_gauge_length_is_a_rate_where_no_time_tells_it(tmp_path, unit):
+    head = f"Prüfgeschwindigkeit;3;{unit}\nMesslänge L0;50;mm\n\n"
+    text = table("Strain;Stress [MPa]", ";")
+    (curve,) = read_curves(write(tmp_path, head + text), of_test=True)
+    rate = 3 / 50 / (1 if unit == "mm/s" else 60)
+    assert curve.conditions["rate"] == f"{rate:.6g} 1/s"
+    assert "over the length of 50 mm" in curve.steps[1]
+    (curve,) = read_curves(
+        write(
+            tmp_path,
+            head
+            + text.replace("Strain", "Time [s];Strain")
+            .replace("\n", "\n1;")
+            .replace("\n1;\n", "\n")
+            .removesuffix("1;"),
+        ),
+        of_test=True,
+    )
+    assert "rate" not in curve.conditions
+    # The speed of a recorder's paper, or without a length, tells none.
+    for other in (head.replace("Prüf", "Papier"), head.partition("\n")[0] + "\n\n"):
+        (curve,) = read_curves(write(tmp_path, other + text), of_test=True)
+        assert "rate" not in curve.conditions
+
+
+@pytest.mark.parametrize(
+    ("head", "length"),
+    [
+        ("Height;15;mm\nWidth;150;mm\nThickness;2;mm", 15.0),
+        ("Height;12.5;mm\nArea;660;mm²", 12.5),
+        # The height may be a side of the section.
+        ("Area;30;mm²\nWidth;10;mm\nHeight;3;mm", None),
+        ("Height;15;mm\nWidth;150;mm\nThickness;2;mm\nGauge length;20;mm", 20.0),
+    ],
+)
+def test_a_height_beside_a_whole_section_is_the_length_of_a_test(tmp_path, head, length):
+    text = f"{head}\n\n{table('Displacement (mm);Stress (MPa)', ';')}"
+    path = write(tmp_path, text)
+    if length is None:
+        with pytest.raises(InputError, match="'Height: 3 mm' is not taken for it"):
+            read_curves(path, of_test=True)
+        return
+    (curve,) = read_curves(path, of_test=True)
+    np.testing.assert_allclose(curve.strain, STRAIN / length, rtol=1e-6)
+
+
+def test_a_clock_tells_the_time_whatever_its_column_is_called(tmp_path):
+    rows = [
+        f"00:{i // 60:02d}:{i % 60:02d}.5,{e:.8g},{s:.8g}"
+        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+    ]
+    path = write(tmp_path, "\n".join(["hh:mm:ss,Strain,Stress (MPa)", *rows]))
+    (curve,) = read_curves(path, of_test=True, needs_time=True)
+    np.testing.assert_allclose(curve.time, np.arange(len(STRAIN)) + 0.5)
+
+
+@pytest.mark.parametrize(
     ("head", "names", "half"),
     [
         (
@@ -1931,6 +2014,7 @@ def test_columns_named_by_what_is_held_are_tests(tmp_path, quantity, held, value
             True,
         ),
         ("Layup: [+/-45]2s", "Längsdehnung (%),Querdehnung (%),Spannung (MPa)", True),
+        ("ASTM D3518", "Strain long (%),Strain trans (%),Stress (MPa)", True),
         ("ASTM D3518", "Axial strain (%),Transverse strain (%),Shear stress (MPa)", False),
         ("Standard: ISO 14129", "eps_x (%),eps_y (%),Stress (MPa)", True),
         ("ASTM D5379", "Strain +45 (%),Strain -45 (%),Stress (MPa)", False),

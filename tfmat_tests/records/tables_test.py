@@ -663,8 +663,18 @@ _UNITS = {"strain": "%", "stress": "GPa"}
             for e, s in zip(_LISTS["strain"], _LISTS["stress"], strict=True)
         ],
         {f"{k} ({_UNITS[k]})": {str(i): v for i, v in enumerate(_LISTS[k])} for k in _LISTS},
+        {
+            "columns": ["strain_%", "stress_GPa"],
+            "index": [*range(20)],
+            "data": [*zip(*_LISTS.values(), strict=True)],
+        },
+        {
+            str(i): {"strain_%": e, "stress_GPa": s}
+            for i, (e, s) in enumerate(zip(*_LISTS.values(), strict=True))
+        },
+        {"test": "A1", **{k: {"unit": _UNITS[k], "values": _LISTS[k]} for k in _LISTS}},
     ],
-    ids=["lists", "units", "deeper", "objects", "pandas"],
+    ids=["lists", "units", "deeper", "objects", "columns", "split", "index", "values"],
 )
 def test_lists_of_a_json_file_are_columns(tmp_path, content):
     (curve,) = read_curves(write(tmp_path, json.dumps(content), "a.json"))
@@ -680,16 +690,77 @@ def test_specimens_of_a_json_file_are_curves_of_their_own(tmp_path):
         np.testing.assert_allclose(second.stress_mpa, 2 * STRESS)
 
 
-def test_a_report_of_abaqus_is_read(tmp_path):
-    names = f"{'X':>17}{'LE:LE22 PI: PART-1-1 E: 1 IP: 1':>39}{'S:S22 SP:1 PI: PART-1-1 E: 1':>39}"
+@pytest.mark.parametrize(
+    ("strain", "stress", "given", "measure"),
+    [
+        ("LE:LE22 PI: PART-1-1 E: 1 IP: 1", "S:S22 SP:1 PI: PART-1-1 E: 1", {}, "true"),
+        ("NE:NE22 PI: P E: 1 IP: 1", "S:S22 PI: P E: 1", {}, "engineering"),
+        ("E:E22 PI: P E: 1 IP: 1", "S:S22 PI: P E: 1", {}, None),
+        (
+            "U:U2 PI: P N: 5",
+            "RF:RF2 PI: P N: 5",
+            {"area": 1.0, "gauge_length": 1.0, "strain_unit": "mm", "stress_unit": "N"},
+            "engineering",
+        ),
+    ],
+)
+def test_a_report_of_abaqus_is_read(tmp_path, strain, stress, given, measure):
+    names = f"{'X':>17}{strain:>39}{stress:>39}"
     rows = [
         f"{i:>17.6E}{e:>39.6E}{s:>39.6E}"
         for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
     ]
-    (curve,) = read_curves(write(tmp_path, "\n".join(["", names, "", *rows, ""]), "a.rpt"))
+    path = write(tmp_path, "\n".join(["", names, "", *rows, ""]), "a.rpt")
+    (curve,) = read_curves(path, ReadingOptions(**given))
     np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-6)
     np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-6)
-    assert curve.strain_measure == "true"
+    assert curve.strain_measure == measure
+
+
+def force_and_travel(area: float) -> list:
+    """Rows of a force (N) and a travel (mm) of a specimen of 50 mm."""
+    return [list(row) for row in zip((area * STRESS).tolist(), (50 * STRAIN).tolist(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        ["Thickness,Width,Gauge_Length", "2.0,6.0,50", "mm,mm,mm"],
+        ["Name,Thickness,Width,Gauge_Length", "Unit,mm,mm,mm", "1 _ 1,2.0,6.0,50"],
+        ["Prüfling,S0 [mm²],L0 [mm],Fm [N]", "A1,12,50,600"],
+    ],
+)
+def test_sizes_of_a_table_in_the_head_are_read(tmp_path, head):
+    rows = [",".join(f"{cell:.8g}" for cell in row) for row in force_and_travel(12.0)]
+    lines = ["Test,7", *head, "Force,Extension", "N,mm", *rows]
+    (curve,) = read_curves(write(tmp_path, "\n".join(lines)))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-6)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-6)
+
+
+def test_every_specimen_has_the_sizes_of_its_row_of_results(tmp_path):
+    sheets = {
+        "Ergebnisse": [
+            ["Legende", "S0", "L0", "Fm"],
+            ["", "mm²", "mm", "N"],
+            ["Probe 2", 24.0, 50.0, 1200.0],
+            ["Probe 1", 12.0, 50.0, 600.0],
+            ["Mittel", 18.0, 50.0, 900.0],
+        ],
+        **{
+            f"Probe {n}": [["Standardkraft", "Standardweg"], ["N", "mm"], *force_and_travel(12 * n)]
+            for n in (1, 2)
+        },
+    }
+    curves = read_curves(write_workbook(tmp_path / "a.xlsx", sheets))
+    assert len(curves) == 2
+    for curve in curves:
+        np.testing.assert_allclose(curve.strain, STRAIN)
+        np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    # A row that names no sheet is of none of them.
+    sheets["Ergebnisse"][2][0] = sheets["Ergebnisse"][3][0] = "Charge 7"
+    with pytest.raises(InputError, match="give its length with --gauge_length=MM"):
+        read_curves(write_workbook(tmp_path / "b.xlsx", sheets))
 
 
 def test_segments_of_a_labview_file_are_one_table(tmp_path):
