@@ -212,14 +212,16 @@ class Block(NamedTuple):
         """Batch i in so many pieces, which may run side by side."""
         width = self.indices.shape[1]
         cuts = itertools.pairwise(width * j // number for j in range(number + 1))
+
+        # TensorFlow forgets the width inside a loop, and adds the biases of convolutions of unknown width apart.
+        def cut(tensor: tf.Tensor, start: int, stop: int) -> tf.Tensor:
+            return tf.ensure_shape(tensor[i, start:stop], [stop - start])
+
         return [
             Batch.gather(
-                self.data,
-                self.indices[i, start:stop],
-                self.weights[i, start:stop],
-                self.num_examples[i],
+                self.data, cut(self.indices, *at), cut(self.weights, *at), self.num_examples[i]
             )
-            for start, stop in cuts
+            for at in cuts
         ]
 
     def parts(self, i: Any, number: int) -> Parts:
