@@ -292,7 +292,7 @@ def _of_classes(labels: Any, class_weight: Mapping[int, float]) -> np.ndarray:
 
 _REFUSED = {
     keras.callbacks.LearningRateScheduler: "a schedule in the optimizer (keras.optimizers.schedules)",
-    keras.callbacks.ReduceLROnPlateau: "optimizer.schedule=cosine, or any schedule in the optimizer",
+    keras.callbacks.ReduceLROnPlateau: "a schedule in the optimizer (keras.optimizers.schedules)",
     keras.callbacks.BackupAndRestore: "workdir=..., which resumes to the exact example",
 }
 
@@ -630,7 +630,7 @@ class Run:
             model.load_weights(self._folder.path / "final.keras")
         self._collectives.broadcast_variables(v.value for v in model.variables)
         late = RunFolder.too_late(saved, self._config)
-        more = f"; {late} changes nothing any more, give another --workdir to train with it"
+        more = f"; {late} changes nothing any more, give another workdir to train with it"
         self._progress.show(f"the run in {workdir} is done: {status.reason}{more if late else ''}")
         history = self._recorded_history()
         return RunResult(
@@ -1121,7 +1121,7 @@ class Run:
         )
         return DivergedError(
             f"{what} step {step} (epoch {self._epochs.locate(step)[0] + 1}); {last}; look for NaN in the data, lower "
-            "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
+            "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new workdir"
         )
 
     def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:

@@ -171,9 +171,7 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         """InputError where it cannot be written, or another process trains in it."""
         make_folder(self.path)
-        busy = (
-            f"another process is training in {self.path}; wait for it or choose another --workdir"
-        )
+        busy = f"another process is training in {self.path}; wait for it or choose another workdir"
         if not self._lock.enter_context(locked(self.path, busy)):
             raise InputError(
                 f"cannot lock {self.path}: its file system has no locks; choose another folder"
@@ -217,7 +215,7 @@ class RunFolder:
         if key is not None:
             raise InputError(
                 f"the run in {self.path} was started with {key}={before.get(key)}, not {now.get(key)}; "
-                "use the same config to go on, or another --workdir"
+                "use the same config to go on, or another workdir"
             )
         return saved
 

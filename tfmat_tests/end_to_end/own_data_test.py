@@ -89,7 +89,7 @@ def test_own_labelled_curves_of_no_law(programs: ForkServer, tmp_path: pathlib.P
     assert "is done: all" in ended.err and "changes nothing" not in ended.err
     # Nor does a setting of the steps that are over, which could be taken for tried.
     ended = _succeed(programs, tmp_path, "train", *SHORT, data, "--config.offload=slots")
-    assert "offload=slots changes nothing any more, give another --workdir" in ended.err
+    assert "offload=slots changes nothing any more, give another workdir" in ended.err
 
 
 def test_the_guide_to_labelled_curves(

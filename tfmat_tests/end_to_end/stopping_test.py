@@ -210,7 +210,7 @@ def test_a_second_training_in_the_same_folder(programs: ForkServer, tmp_path: pa
         second = programs.run(*SMALL_RUN, cwd=tmp_path)
     assert second.status == 2
     assert second.err.splitlines()[-1] == (
-        "tfmat: another process is training in run; wait for it or choose another --workdir"
+        "tfmat: another process is training in run; wait for it or choose another workdir"
     )
     assert [path.name for path in (tmp_path / "run").iterdir() if path.suffix] == []
 

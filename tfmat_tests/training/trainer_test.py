@@ -185,7 +185,7 @@ def test_a_time_is_turned_into_steps_once_also_where_a_schedule_needs_the_length
 def test_callbacks_that_change_the_learning_rate_are_refused():
     plateau = keras.callbacks.ReduceLROnPlateau()
     with pytest.raises(
-        InputError, match="ReduceLROnPlateau cannot be used here; use optimizer.schedule=cosine"
+        InputError, match="ReduceLROnPlateau cannot be used here; use a schedule in the optimizer"
     ):
         make_trainer(callbacks=[plateau]).fit(*TRAIN, global_batch_size=64)
 
