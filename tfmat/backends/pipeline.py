@@ -1,6 +1,7 @@
 """Pipeline stages: a model cut into stages, and its step."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import time
@@ -248,25 +249,21 @@ def _cheapest(
     weights: Sequence[int], sent: Sequence[int], num_stages: int, cost: Callable[[_Option], Any]
 ) -> _Option | None:
     """The stages that cost least, by dynamic programming over the places; None where some would have no weights."""
-    last = len(weights) - 1
-    best = {0: _Option(0, 0, ())}
-    for stage in range(num_stages):
-        longer: dict[int, _Option] = {}
-        for end in [last] if stage == num_stages - 1 else range(1, last):
-            options = [
-                _Option(
-                    max(option.largest, weights[end] - weights[start]),
-                    option.sent + sent[end],
-                    (*option.ends, end),
-                )
-                # The last of places that cost the same: an activation stays with its layer.
-                for start, option in reversed(best.items())
-                if start < end and weights[end] > weights[start]
-            ]
-            if options:
-                longer[end] = min(options, key=cost)
-        best = longer
-    return best.get(last)
+
+    @functools.cache
+    def best(stages: int, end: int) -> _Option | None:
+        if not stages:
+            return None if end else _Option(0, 0, ())
+        options = [
+            _Option(max(largest, weights[end] - weights[start]), so_far + sent[end], (*ends, end))
+            # The last of places that cost the same: an activation stays with its layer.
+            for start in reversed(range(end))
+            if weights[end] > weights[start] and (before := best(stages - 1, start))
+            for largest, so_far, ends in [before]
+        ]
+        return min(options, key=cost, default=None)
+
+    return best(num_stages, len(weights) - 1)
 
 
 def _weights_before(model: keras.Model, places: Sequence[Cut]) -> list[int]:

@@ -809,13 +809,12 @@ def _write_shards(
         computed = collections.deque(pool.submit(piece, *one) for one in pieces)
         finishing: collections.deque[concurrent.futures.Future[None]] = collections.deque()
         done = manifest.num_rows - sum(stop - start for _, start, stop in pieces)
-        if progress is not None:
-            progress(done, manifest.num_rows)
+        show = progress or (lambda *counts: None)
+        show(done, manifest.num_rows)
         for shard, start, stop in pieces:
             computed.popleft().result()
             done += stop - start
-            if progress is not None:
-                progress(done, manifest.num_rows)
+            show(done, manifest.num_rows)
             if stop == manifest.rows(shard)[1]:
                 finishing.append(finisher.submit(finish, shard))
             while finishing and finishing[0].done():

@@ -304,13 +304,10 @@ def deadlock(members: Iterable[Member], now: float, seconds: float) -> Evidence 
 
 def name_ranks(ranks: Sequence[int]) -> str:
     """`rank 3`, `ranks 0-2, 7`; the first eight pieces where there are more."""
-    pieces: list[tuple[int, int]] = []
-    for rank in sorted(ranks):
-        if pieces and rank == pieces[-1][1] + 1:
-            pieces[-1] = (pieces[-1][0], rank)
-        else:
-            pieces.append((rank, rank))
-    texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in pieces]
+    # Neighbours are as far from their places in the list.
+    runs = itertools.groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0])
+    pieces = [[rank for _, rank in run] for _, run in runs]
+    texts = ["-".join(dict.fromkeys((f"{run[0]}", f"{run[-1]}"))) for run in pieces]
     shown = ", ".join(texts[:8]) + (", ..." if len(texts) > 8 else "")
     return f"rank{'' if len(ranks) == 1 else 's'} {shown}"
 
