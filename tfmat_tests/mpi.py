@@ -32,8 +32,11 @@ exec "$python" "$@"
 def command(ranks, *arguments, hosts=None, own_hashes=False):
     """The mpirun command line of `python ARGUMENTS`, whose ranks have TensorFlow loaded already.
 
-    Such ranks share one seed of hashes. With `own_hashes` the second has a seed of its own, as each of a user's has.
+    Such ranks share one seed of hashes. With `own_hashes` the second has a seed of its own, as each of a user's has. No
+    ranks: the command line without mpirun.
     """
+    if not ranks:
+        return [forked_python(), *arguments]
     need_mpirun()
     where = ["-H", hosts] if hosts else ["--oversubscribe"]
     python = [forked_python()]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tfmat.launch.watchdog import AGAIN, name_ranks
-from tfmat_tests.mpi import PROJECT, is_running, need_mpirun
+from tfmat_tests.mpi import PROJECT, is_running, mpirun
 from tfmat_tests.processes import rank_environment, wait_for
 
 PROGRAM = [sys.executable, "-m", "tfmat_tests.launch.star_rank"]
@@ -238,26 +238,9 @@ def test_rank_0_that_does_not_come_is_noticed(start):
     ],
 )
 def test_under_mpirun_the_line_comes_before_mpirun_kills(tmp_path, case, culprit, status):
-    need_mpirun()
-    done = subprocess.run(
-        [
-            "mpirun",
-            "-np",
-            "4",
-            "--oversubscribe",
-            *PROGRAM,
-            tmp_path,
-            "mpi",
-            "mpi",
-            case,
-            str(culprit),
-        ],
-        cwd=PROJECT,
-        env=environment(HOROVOD_START_TIMEOUT="10"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    settings = environment(HOROVOD_START_TIMEOUT="10")
+    arguments = (tmp_path, "mpi", "mpi", case, str(culprit))
+    done = mpirun(4, *PROGRAM[1:], *arguments, timeout=PATIENCE, environment=settings)
     # A busy mpirun may hear first of a rank that noticed the killed one; then it names that rank, and its status.
     noticed = re.search(r"Process name: \[\[\d+,1\],(\d+)\]\s+Exit code: +4\n", done.stderr)
     if case == "signal_kill" and noticed and int(noticed[1]) != culprit:

@@ -2,14 +2,12 @@
 
 import gzip
 import json
-import subprocess
 
 import numpy as np
 import pytest
 
 from tfmat.backends.base import PARTS
-from tfmat_tests.mpi import PROJECT, mpirun
-from tfmat_tests.processes import forked_python
+from tfmat_tests.mpi import mpirun
 from tfmat_tests.training.profile_rank import CALL
 
 MODULE = "tfmat_tests.training.profile_rank"
@@ -28,16 +26,7 @@ def run(folder, backend, cases, ranks=1):
     settings = {"folder": str(folder), "backend": backend, "cases": cases}
     # Two processors alone: a batch then goes through in two pieces side by side.
     text = json.dumps({**settings, "processors": 1 if ranks > 1 else 2})
-    if ranks > 1:
-        done = mpirun(ranks, "-m", MODULE, text)
-    else:
-        done = subprocess.run(
-            [forked_python(), "-m", MODULE, text],
-            capture_output=True,
-            text=True,
-            cwd=PROJECT,
-            timeout=300,
-        )
+    done = mpirun(ranks if ranks > 1 else 0, "-m", MODULE, text)
     assert done.returncode == 0, done.stderr
     profiles = {
         case["name"]: json.loads((folder / case["name"] / "profile.json").read_text())

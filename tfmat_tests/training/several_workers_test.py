@@ -5,14 +5,13 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
 
 from tfmat.training.run_folder import RunFolder
-from tfmat_tests.mpi import PROJECT, mpirun
-from tfmat_tests.processes import forked_python, wait_for
+from tfmat_tests.mpi import mpirun
+from tfmat_tests.processes import wait_for
 
 MODULE = "tfmat_tests.training.rank_of_run"
 # Seconds in which everything must have ended, TensorFlow's start on shared processors included.
@@ -41,10 +40,7 @@ DEFAULT = {
 def _run(ranks, *runs, environment=(), **how):
     """These runs, one after the other; without mpirun where `ranks` is 0."""
     arguments = ("-m", MODULE, *(json.dumps(run, default=str) for run in runs))
-    if ranks:
-        return mpirun(ranks, *arguments, timeout=PATIENCE, environment=environment, **how)
-    command = [forked_python(), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=PROJECT)
+    return mpirun(ranks, *arguments, timeout=PATIENCE, environment=environment, **how)
 
 
 def _weights(workdir, step):
