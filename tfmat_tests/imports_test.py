@@ -4,12 +4,13 @@ import ast
 import functools
 import graphlib
 import pathlib
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
+
+from tfmat_tests.processes import real_python
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = PROJECT / "tfmat"
@@ -238,9 +239,7 @@ def test_importing_light_rooms_and_commands_loads_no_tensorflow():
         f"    loaded = set({sorted(TENSORFLOW)!r}) & set(sys.modules)\n"
         "    assert not loaded, f'{name} loads {sorted(loaded)}'\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True
-    )
+    done = real_python("-c", program)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

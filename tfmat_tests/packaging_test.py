@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import tfmat
+from tfmat_tests.processes import real_python
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 # Where the name on the index differs from the name in an import.
@@ -108,9 +109,7 @@ def build(what: str, source: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     """Calls the build backend as pip does; `what` is `sdist` or `wheel`."""
     out.mkdir()
     program = f"import setuptools.build_meta as backend; backend.build_{what}({str(out)!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=source, capture_output=True, text=True
-    )
+    done = real_python("-c", program, cwd=source)
     assert done.returncode == 0, done.stderr[-2000:]
     (built,) = out.iterdir()
     return built

@@ -47,6 +47,12 @@ int sched_yield(void) {
 """
 
 
+def real_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A finished `python ARGUMENTS` that had loaded nothing before; `options` as subprocess.run takes them."""
+    given = {"cwd": PROJECT, "capture_output": True, "text": True, "timeout": PATIENCE, **options}
+    return subprocess.run([sys.executable, *map(str, arguments)], **given)
+
+
 def wait_for(condition: Callable[[], object], explain: Callable[[], object] = str) -> None:
     """Returns as soon as `condition()` is true."""
     deadline = time.monotonic() + PATIENCE

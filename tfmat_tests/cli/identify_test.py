@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pandas
@@ -13,6 +12,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.materials import find_law
 from tfmat.records.files import write_example_curve
+from tfmat_tests.processes import real_python
 
 
 def test_one_curve(trained_run, curve, capsys):
@@ -206,13 +206,7 @@ def test_what_has_no_part_is_refused_or_said(curve, refused, tmp_path, done):
 def _own_python(program: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """A program in a Python of its own, which has loaded nothing yet."""
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2])}
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    return real_python("-c", program, cwd=folder, env=environment)
 
 
 def test_a_bad_file_is_refused_before_tensorflow_is_loaded(trained_run, tmp_path):

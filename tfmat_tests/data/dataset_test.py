@@ -37,7 +37,7 @@ from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.records.simulation import CurveSettings, Simulator
 from tfmat_tests.data.small_dataset import SETTINGS, generate, shard_bytes
-from tfmat_tests.processes import wait_for
+from tfmat_tests.processes import PROJECT, real_python, wait_for
 
 # --------------------------------------------------------------------------------------------------
 # Packed data sets: the right rows, the same in every set, in a folder that stands for all settings.
@@ -326,7 +326,7 @@ def _child(data_dir: pathlib.Path, seconds_a_piece: float = 0.0) -> subprocess.P
         [sys.executable, "-c", _CHILD, str(data_dir), str(seconds_a_piece)],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=pathlib.Path(__file__).parents[2],
+        cwd=PROJECT,
     )
 
 
@@ -468,13 +468,7 @@ try:
 except test.InputError as error:
     print(error)
 """
-    answer = subprocess.run(
-        [sys.executable, "-c", child],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=pathlib.Path(__file__).parents[2],
-    )
+    answer = real_python("-c", child, check=True)
     assert ".features: File too large; raise the file size limit" in answer.stdout, answer.stderr
     assert _whole_or_absent(tmp_path) == 0
     _generate(tmp_path)

@@ -16,7 +16,7 @@ import pytest
 from tfmat import __version__
 from tfmat.cli.main import COMMANDS
 from tfmat_tests.end_to_end.runs import SMALL_RUN, leftovers, status
-from tfmat_tests.processes import PATIENCE, PROJECT, forked_python
+from tfmat_tests.processes import PATIENCE, PROJECT, forked_python, real_python
 
 ENVIRONMENT = {
     name: value
@@ -26,15 +26,8 @@ ENVIRONMENT = {
 
 
 def _run(*arguments: str, cwd: pathlib.Path, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tfmat", *arguments],
-        cwd=cwd,
-        env=ENVIRONMENT | changes,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=PATIENCE,
-    )
+    environment = ENVIRONMENT | changes
+    return real_python("-m", "tfmat", *arguments, cwd=cwd, env=environment, errors="replace")
 
 
 def test_help_of_every_command_teaches_without_tensorflow(tmp_path: pathlib.Path) -> None:
@@ -49,9 +42,7 @@ for arguments in [["--help"], ["--version"], *every, ["laws"], ["laws", "voce"]]
     loaded = {{"tensorflow", "keras", "matplotlib"}} & set(sys.modules)
     assert not loaded, (arguments, loaded)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True
-    )
+    done = real_python("-c", program)
     assert done.returncode == 0 and not done.stderr, done.stderr
     texts = dict(part.split("\n", 1) for part in done.stdout.split("== ")[1:])
     for name in COMMANDS:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tfmat_tests.mpi import PROJECT, command, mpirun
-from tfmat_tests.processes import PATIENCE, rank_environment
+from tfmat_tests.processes import PATIENCE, rank_environment, real_python
 
 # Three ranks do these, since they could do them otherwise than two, and two ranks the others; --all runs all with both.
 WITH_THREE = {
@@ -163,9 +163,7 @@ def test_a_stop_within_an_epoch_of_an_embedding():
 
 def test_without_horovod_the_import_says_how_to_get_it():
     program = "import sys; sys.modules['horovod'] = None; import tfmat.horovod"
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True
-    )
+    ended = real_python("-c", program)
     assert ended.returncode == 1
     assert "`tfmat horovod install`" in ended.stderr.splitlines()[-1]
     assert ended.stderr.splitlines()[-1].startswith("ImportError: tfmat.horovod needs Horovod")

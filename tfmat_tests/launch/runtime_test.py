@@ -2,9 +2,6 @@
 
 import contextlib
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -19,6 +16,7 @@ from tfmat.launch.processes import (
     standard_error_held_back,
     uses_onednn,
 )
+from tfmat_tests.processes import real_python
 
 
 @pytest.mark.parametrize(
@@ -109,9 +107,6 @@ def test_tensorflow_s_own_choice_is_the_one_that_is_told():
     assert _pywrap_util_port.IsMklEnabled() is uses_onednn()
 
 
-PROJECT = pathlib.Path(__file__).parents[2]
-
-
 def test_loading_tensorflow_prints_nothing_and_loads_no_wrappers() -> None:
     program = """
 import sys
@@ -125,13 +120,7 @@ tf.function(lambda x: tf.linalg.matmul(x, x))(tf.ones((3, 3)))
 print("loud", file=sys.stderr)
 """
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "KERAS_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=PROJECT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    done = real_python("-c", program, env=environment)
     assert done.returncode == 0
     assert (done.stdout, done.stderr) == ("", "loud\n")
 

@@ -3,8 +3,6 @@
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import psutil
@@ -14,7 +12,7 @@ from tfmat.cli.main import main
 from tfmat.data.dataset import is_dataset
 from tfmat.launch.slurm import job_states
 from tfmat.specimens.campaign import draw, load, read_description, run_campaign
-from tfmat_tests.processes import wait_for
+from tfmat_tests.processes import real_python, wait_for
 from tfmat_tests.slurm import PROJECT, trial_slurm
 from tfmat_tests.specimens.bar import bar_folder, trouble
 
@@ -38,13 +36,9 @@ class Submitted:
     def submit(self, status: int = 0) -> str:
         """What the command says."""
         slurm = ("--launcher=slurm", "--num_workers=2", "--cpus_per_rank=2", "--time_limit=30")
-        done = subprocess.run(
-            [sys.executable, "-m", "tfmat", "generate", *self.flags, "--copies=2", *slurm],
-            cwd=self.bar.parent,
-            env={**os.environ, "PYTHONPATH": str(PROJECT)},
-            capture_output=True,
-            text=True,
-        )
+        flags, environment = (*self.flags, "--copies=2", *slurm), {"PYTHONPATH": str(PROJECT)}
+        how = {"cwd": self.bar.parent, "env": os.environ | environment}
+        done = real_python("-m", "tfmat", "generate", *flags, **how)
         assert done.returncode == status, done.stderr
         return done.stdout if status == 0 else done.stderr
 

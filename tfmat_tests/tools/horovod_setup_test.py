@@ -14,6 +14,7 @@ import zipfile
 import pytest
 
 from tfmat.launch import horovod_build
+from tfmat_tests.processes import real_python
 from tfmat_tests.tools.scratch_project import builds, make_project, setup
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun")
@@ -232,10 +233,6 @@ def test_real_build(tmp_path):
     (wheel,) = folder.glob(f"horovod-{version}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "unpacked")
-    done = subprocess.run(
-        [sys.executable, "-c", horovod_build.PROBE],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "unpacked")},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "unpacked")}
+    done = real_python("-c", horovod_build.PROBE, env=environment)
     assert done.stdout.startswith(f"Horovod {version} with MPI, Gloo"), done.stderr
