@@ -314,7 +314,7 @@ def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:
 
 # _FEW: so many specimens are gone through one by one, which takes a millisecond each. Of more, the two hundred short
 # NumPy calls of each point take less.
-_FEW = 48
+_FEW = 64
 _LARGEST_LOGARITHM = 700.0
 # _FROM_ONE: exponents so near to 1 count as 1 plus it, which moves a response by a few times as much.
 _FROM_ONE = 1e-7
