@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import datetime
-import json
 import os
 import pathlib
 import re
@@ -45,7 +44,7 @@ from tfmat.console import (
     run_progress,
 )
 from tfmat.errors import InputError, Interrupted, nearest
-from tfmat.files import is_locked, read_json
+from tfmat.files import is_locked, json_text, read_json
 
 if TYPE_CHECKING:
     from tfmat.data.dataset import PackedDataset, StoredDataset
@@ -115,7 +114,7 @@ def laws(flag_values: FlagValues, arguments: list[str]) -> int | None:
     if not named:
         laws = {name: law() for name, law in LAWS.items()}
         if flag_values.json:
-            _print_json([_describe(spec, law) for spec, law in laws.items()])
+            print(json_text({"laws": [_describe(spec, law) for spec, law in laws.items()]}))
         else:
             _print_laws(laws)
         return None
@@ -127,26 +126,21 @@ def laws(flag_values: FlagValues, arguments: list[str]) -> int | None:
     return status
 
 
+# Attributes that a law says of itself; None where it has none.
+_TOLD = (
+    "title", "formula", "source", "strain_measure", "stress_measure", "tests", "max_strain", "strain_spacing",
+    "strength_mpa", "noise_mpa", "laboratory",
+)  # fmt: skip
+
+
 def _describe(spec: str, law: Any) -> dict[str, Any]:
-    """Everything that a law says of itself, as plain JSON values; `spec` is what `--law` takes."""
-    return {
-        "law": spec,
-        "title": law.title,
-        "formula": law.formula,
-        "source": law.source,
-        "strain_measure": law.strain_measure,
-        "stress_measure": law.stress_measure,
-        "tests": list(law.tests),
-        "max_strain": list(law.max_strain) if hasattr(law, "max_strain") else None,
-        "strain_spacing": law.strain_spacing,
-        "strength_mpa": list(law.strength_mpa) if law.strength_mpa else None,
-        "noise_mpa": law.noise_mpa,
-        "laboratory": {name: list(limits) for name, limits in law.laboratory.items()},
-        "parameters": [
-            {name: value for name, value in vars(parameter).items() if value is not None}
-            for parameter in law.parameters
-        ],
-    }
+    """Everything that a law says of itself, for JSON; `spec` is what `--law` takes."""
+    parameters = [
+        {name: value for name, value in vars(parameter).items() if value is not None}
+        for parameter in law.parameters
+    ]
+    told = {name: getattr(law, name, None) for name in _TOLD}
+    return {"law": spec, **told, "parameters": parameters}
 
 
 def _one_law(spec: str, law: Any, as_json: bool, tests: tuple[str, ...]) -> int:
@@ -163,11 +157,7 @@ def _one_law(spec: str, law: Any, as_json: bool, tests: tuple[str, ...]) -> int:
     findings = try_law(law, programmes)
     passed = all(finding.passed for finding in findings)
     if as_json:
-        checks = [
-            {"check": finding.check, "passed": finding.passed, "detail": finding.detail}
-            for finding in findings
-        ]
-        _print_json([{**_describe(spec, law), "checks": checks}])
+        print(json_text({"laws": [{**_describe(spec, law), "checks": findings}]}))
     else:
         console = open_console(100)
         _print_law(console, spec, law)
@@ -183,11 +173,6 @@ def _one_law(spec: str, law: Any, as_json: bool, tests: tuple[str, ...]) -> int:
             console.print(f"\nUse it: tfmat identify {files} --law={spec}", markup=False)
             console.print(f"        tfmat train --law={spec}{over}", markup=False)
     return 0 if passed else InputError.exit_status
-
-
-def _print_json(laws: list[dict[str, Any]]) -> None:
-    json.dump({"laws": laws}, sys.stdout, indent=2, ensure_ascii=False)
-    print()
 
 
 def _print_laws(laws: "dict[str, Law]") -> None:
@@ -319,12 +304,12 @@ def _draw_records(spec: str, path: str, tests: tuple[str, ...]) -> None:
     if not form.programmes:
         panels = [_panel("", features, labels, None, "strain")]
     else:
-        kinds = {one.name: i for i, one in reversed(list(enumerate(form.programmes)))}
+        names = [each.name for each in form.programmes]
         time = form.channels.index("time") if "time" in form.channels else None
         panels = [
-            _panel(form.programmes[i].title, features[:, form.part(i)], labels, time, drives)
-            for i in sorted(kinds.values())
-            for drives in (form.programmes[i].drives,)
+            _panel(each.title, features[:, form.part(i)], labels, time, each.drives)
+            for i, each in enumerate(form.programmes)
+            if each.name not in names[:i]
         ]
     save_figure(tests_figure(f"{law.title}: {_DRAWN_RECORDS} simulated records", panels), path)
 

@@ -198,6 +198,14 @@ class EndedRun:
         )
 
 
+def assign(variables: Sequence[Any], arrays: Sequence[Any], source: str) -> None:
+    """Sets variables; InputError where arrays, which `source` (with its verb) held, are None or of other shapes."""
+    if [tuple(v.shape) for v in variables] != [None if a is None else a.shape for a in arrays]:
+        raise InputError(f"{source} not fit its config.json; is the folder complete?")
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(np.asarray(array))
+
+
 class RunLoss:
     """The loss of a network, as a run of the main job trains it: a function of weights, other state, and examples.
 
@@ -690,15 +698,9 @@ def _of_part(
     model: "keras.Model", trained: "keras.Model", minimum: tuple[Weights, Weights], run: EndedRun
 ) -> tuple[Weights, Weights]:
     """The numbers of the whole network as numbers of its trained part, in this precision."""
-    for variables, arrays in zip(
-        (model.trainable_variables, model.non_trainable_variables), minimum, strict=True
-    ):
-        if [tuple(v.shape) for v in variables] != [a.shape for a in arrays]:
-            raise InputError(
-                f"{run.folder / 'final.keras'} does not fit its config.json; is the folder complete?"
-            )
-        for variable, array in zip(variables, arrays, strict=True):
-            variable.assign(array)
+    parts = model.trainable_variables, model.non_trainable_variables
+    for variables, arrays in zip(parts, minimum, strict=True):
+        assign(variables, arrays, f"{run.folder / 'final.keras'} does")
     weights, others = (
         [np.array(variable.numpy()) for variable in variables]
         for variables in (trained.trainable_variables, trained.non_trainable_variables)

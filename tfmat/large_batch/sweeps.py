@@ -37,7 +37,7 @@ from tfmat.console import clock_text, log
 from tfmat.data.dataset import PackedDataset, is_dataset
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
-from tfmat.large_batch.landscape import RunLoss
+from tfmat.large_batch.landscape import RunLoss, assign
 from tfmat.launch.processes import prepare_tensorflow
 from tfmat.report.figures import (
     BAND,
@@ -1347,13 +1347,8 @@ def _set_weights(model: Any, arrays: SavedArrays) -> None:
         ("weights", model.trainable_variables),
         ("non_trainable", model.non_trainable_variables),
     ):
-        for i, variable in enumerate(variables):
-            array = arrays.get(f"{part}/{i}")
-            if array is None or array.shape != tuple(variable.shape):
-                raise InputError(
-                    "the run's checkpoints do not fit its config.json; is the folder complete?"
-                )
-            variable.assign(np.asarray(array))
+        saved = [arrays.get(f"{part}/{i}") for i in range(len(variables))]
+        assign(variables, saved, "the run's checkpoints do")
 
 
 def describe_noise(found: NoiseOfRun) -> str:

@@ -14,7 +14,7 @@ from keras import layers, ops
 
 from tfmat.config import Config, Settings, check_layers
 from tfmat.errors import InputError
-from tfmat.networks.flow import POSTERIOR, PosteriorFlow, with_posterior
+from tfmat.networks.flow import POSTERIOR, ArgumentsLayer, PosteriorFlow, with_posterior
 from tfmat.networks.law_fit import (
     RECORDS_FOR_START,
     AroundFit,
@@ -234,12 +234,14 @@ class UnfoldedConvolution1D(keras.layers.Conv1D):
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class ReshapedMaxPooling1D(keras.layers.Layer):
+class ReshapedMaxPooling1D(ArgumentsLayer):
     """Keras's MaxPooling1D with stride `pool_size`, as a reshape and a maximum: works on divided channels.
 
     Args:
       pool_size: points; what is left of the last window is dropped, as Keras does.
     """
+
+    arguments = ("pool_size",)
 
     def __init__(self, pool_size: int, **kwargs: Any):
         super().__init__(**kwargs)
@@ -254,9 +256,6 @@ class ReshapedMaxPooling1D(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return (input_shape[0], input_shape[1] // self.pool_size, input_shape[2])
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "pool_size": self.pool_size}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -274,24 +273,23 @@ def _largest(inputs: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class CurveShape(keras.layers.Layer):
+class CurveShape(ArgumentsLayer):
     """Strain and stress over the curve's own largest, and the flag: [batch, points, 3], as the inputs."""
 
     def call(self, inputs: Any) -> Any:
         scaled = inputs[:, :, :2] / _largest(inputs)[:, None, :]
         return ops.concatenate([scaled, inputs[:, :, 2:]], axis=2)
 
-    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        return input_shape
-
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class CurveExtent(keras.layers.Layer):
+class CurveExtent(ArgumentsLayer):
     """Logarithms of a curve's largest strain and stress: [batch, points, 3] -> [batch, 2].
 
     Args:
       input_scale: largest strain (-) and stress (MPa) of the data set, where the logarithms are 0.
     """
+
+    arguments = ("input_scale",)
 
     def __init__(self, input_scale: Any, **kwargs: Any):
         super().__init__(**kwargs)
@@ -303,9 +301,6 @@ class CurveExtent(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return (input_shape[0], 2)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "input_scale": self.input_scale}
 
 
 # --------------------------------------------------------------------------------------------------

@@ -12,6 +12,23 @@ from keras import layers, ops
 
 from tfmat.materials.law import orders_of
 
+
+class ArgumentsLayer(layers.Layer):
+    """A layer that keeps its arguments as attributes, and gives outputs of its inputs' shape where it says no other.
+
+    Attributes:
+      arguments: names of those that make the layer again; files hold their values.
+    """
+
+    arguments: tuple[str, ...] = ()
+
+    def compute_output_shape(self, input_shape: tuple[Any, ...], *_: Any) -> tuple[Any, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **{name: getattr(self, name) for name in self.arguments}}
+
+
 # --------------------------------------------------------------------------------------------------
 # Monotonic rational-quadratic splines and their inverses, as few operations of a graph as will do.
 #
@@ -206,7 +223,7 @@ def with_posterior(features: Any, flow: "PosteriorFlow", told: Callable[[Any], A
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class PosteriorFlow(layers.Layer):
+class PosteriorFlow(ArgumentsLayer):
     """The density of labels [batch, p], given the outputs [batch, columns] of the layer, which are its inputs.
 
     The layer's own weights are the parts of the couplings that see labels. The inputs are all that comes from the
@@ -224,6 +241,8 @@ class PosteriorFlow(layers.Layer):
     Attributes:
       columns: of the inputs.
     """
+
+    arguments = ("num_labels", "couplings", "units", "bins", "tail", "terms")
 
     def __init__(
         self,
@@ -273,13 +292,6 @@ class PosteriorFlow(layers.Layer):
     def call(self, inputs: Any) -> Any:
         """The inputs: the rest of the density needs labels, see `log_density` and `sample`."""
         return inputs
-
-    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("num_labels", "couplings", "units", "bins", "tail", "terms")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
     def log_density(self, labels: Any, outputs: Any, spread: float = 1.0) -> Any:
         """Logarithm of the density of labels [batch, p] in the unit cube, given the outputs: [batch].

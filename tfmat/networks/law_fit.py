@@ -13,7 +13,7 @@ from keras import ops
 
 from tfmat.materials.law import Array, Law, TestSet
 from tfmat.materials.numerics import LogitResiduals, likely_modes, residuals_at
-from tfmat.networks.flow import MOST_LOG_SCALE
+from tfmat.networks.flow import MOST_LOG_SCALE, ArgumentsLayer
 from tfmat.records.simulation import CurveSettings, RecordForm, observed
 
 # --------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ NUMBERS = SPECTRUM_NUMBERS + 3 * len(_LAGS) + 2 + len(_OFFSETS) + 4
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class PlasticSpectrum(keras.layers.Layer):
+class PlasticSpectrum(ArgumentsLayer):
     """Moduli, plastic path and spectrum of strain-driven tests: [batch, points, channels] -> [batch, numbers].
 
     Args:
@@ -182,6 +182,8 @@ class PlasticSpectrum(keras.layers.Layer):
       mean, deviation: of the numbers, [numbers] each: they are told as deviations from the mean in units of the other,
         none beyond six. None leaves them as they are.
     """
+
+    arguments = ("input_scale", "mean", "deviation")
 
     def __init__(
         self,
@@ -232,10 +234,6 @@ class PlasticSpectrum(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return (input_shape[0], NUMBERS)
-
-    def get_config(self) -> dict[str, Any]:
-        own = {"input_scale": self.input_scale, "mean": self.mean, "deviation": self.deviation}
-        return {**super().get_config(), **own}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "PlasticSpectrum":
@@ -422,7 +420,7 @@ _ROOM_TEMPERATURE, _HOT = 20.0, 500.0
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class SettingChannels(keras.layers.Layer):
+class SettingChannels(ArgumentsLayer):
     """Time, rate and noise as logarithms, temperature in hundreds of degrees: [batch, points, channels], as the inputs.
 
     Strain, stress and flag pass; padded points stay zero.
@@ -430,6 +428,8 @@ class SettingChannels(keras.layers.Layer):
     Args:
       channels: names, the first three of which are strain, stress and flag.
     """
+
+    arguments = ("channels",)
 
     def __init__(self, channels: Sequence[str], **kwargs: Any):
         super().__init__(**kwargs)
@@ -449,22 +449,15 @@ class SettingChannels(keras.layers.Layer):
             scaled.append((value * there)[:, :, None])
         return ops.concatenate(scaled, axis=2)
 
-    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        return input_shape
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "channels": self.channels}
-
-
-class _OfTests(keras.layers.Layer):
+class _OfTests(ArgumentsLayer):
     """A layer that knows how many tests a record has, `num_tests`."""
+
+    arguments: tuple[str, ...] = ("num_tests",)
 
     def __init__(self, num_tests: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_tests = num_tests
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "num_tests": self.num_tests}
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -500,7 +493,7 @@ class SeenTests(_OfTests):
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class TestTokens(keras.layers.Layer):
+class TestTokens(ArgumentsLayer):
     """Adds to each test's features a token for its kind: [batch * tests, units] -> [batch * tests, units + token].
 
     Args:
@@ -508,6 +501,7 @@ class TestTokens(keras.layers.Layer):
     """
 
     __test__ = False  # no case of pytest's
+    arguments = ("tokens",)
 
     def __init__(self, tokens: Sequence[Sequence[float]], **kwargs: Any):
         super().__init__(**kwargs)
@@ -524,12 +518,9 @@ class TestTokens(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return (input_shape[0], input_shape[1] + len(self.tokens[0]))
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "tokens": self.tokens}
-
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class PoolTests(keras.layers.Layer):
+class PoolTests(_OfTests):
     """The mean over the tests of a record that are there: [batch * tests, units] -> [batch, units].
 
     Called on the features and on the tests [batch * tests, points, channels], whose flags say which are there: a
@@ -540,9 +531,11 @@ class PoolTests(keras.layers.Layer):
       flag: the channel that tells padding.
     """
 
+    arguments = ("num_tests", "flag")
+
     def __init__(self, num_tests: int, flag: int = 2, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.num_tests, self.flag = num_tests, flag
+        super().__init__(num_tests, **kwargs)
+        self.flag = flag
 
     def call(self, inputs: Any, tests: Any) -> Any:
         there = 1.0 - ops.min(tests[:, :, self.flag], axis=1)
@@ -555,9 +548,6 @@ class PoolTests(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[Any, ...], *_: Any) -> tuple[Any, ...]:
         batch = None if input_shape[0] is None else input_shape[0] // self.num_tests
         return (batch, input_shape[1])
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "num_tests": self.num_tests, "flag": self.flag}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -595,7 +585,7 @@ def num_residuals(num_tests: int, more_than_noise: bool) -> int:
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class LawFit(keras.layers.Layer):
+class LawFit(ArgumentsLayer):
     """The fit of a law to each record: [batch, points, channels] -> [batch, numbers + 2 labels].
 
     The numbers are the mode's logits, their precisions (logarithms of 1 / standard deviation) and correlations
@@ -614,6 +604,10 @@ class LawFit(keras.layers.Layer):
       mean, deviation: of the numbers; None leaves them as they are.
       residuals: how many sums of residuals are told, the same number of each test.
     """
+
+    arguments = (
+        "settings", "num_labels", "start", "spread", "spectrum", "mean", "deviation", "residuals",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -765,20 +759,17 @@ class LawFit(keras.layers.Layer):
         """See keras.layers.Layer; nothing is fitted."""
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), "float32")
 
-    def get_config(self) -> dict[str, Any]:
-        names = ("settings", "num_labels", "start", "spread", "spectrum", "mean", "deviation")
-        own = {name: getattr(self, name) for name in (*names, "residuals")}
-        return {**super().get_config(), **own}
-
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class AroundFit(keras.layers.Layer):
+class AroundFit(ArgumentsLayer):
     """A head's outputs [batch, n], told around a fit [batch, 2 labels], which are the last columns of `LawFit`.
 
     Args:
       kind: `labels`: from the mode's labels, in their standard deviations; `log_variances`: over those of the fit;
         `posterior`: means and scales of a `PosteriorFlow` in the same way, and all the rest as it is.
     """
+
+    arguments = ("kind",)
 
     def __init__(self, kind: str, **kwargs: Any):
         super().__init__(**kwargs)
@@ -798,12 +789,6 @@ class AroundFit(keras.layers.Layer):
         if self.kind == "labels":
             return labels + std * outputs
         return outputs + 2.0 * ops.log(std)
-
-    def compute_output_shape(self, input_shape: tuple[Any, ...], *_: Any) -> tuple[Any, ...]:
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "kind": self.kind}
 
 
 def _one_thread() -> contextlib.AbstractContextManager[Any]:

@@ -711,7 +711,7 @@ def _positive(entry: Any, *names: str) -> None:
 #     {"kind": "allreduce", "library": "mpi", "workers": 2, "bytes": 1024, "median_seconds": 2.1e-05, …}
 #     {"kind": "repetition", "point": {"backend": "horovod", "workers": 2, …}, "round": 0, "steps": 400, …}
 #
-# The keys are the attributes of the dataclasses in measurements.py; what has a default may be missing. Lines are only
+# The keys are the attributes of the dataclasses above; what has a default may be missing. Lines are only
 # ever added: `left_out` without a reason takes back what an earlier one says of the same launch. `assumptions.json`
 # beside it holds what a reader of the page adds: prices, power, a target.
 

@@ -15,7 +15,7 @@ import pytest
 
 from tfmat.launch import horovod_build
 from tfmat_tests.processes import real_python
-from tfmat_tests.tools.scratch_project import builds, make_project, setup
+from tfmat_tests.tools.scratch_project import builds, make_project, make_wheel, setup
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun")
 
@@ -55,21 +55,6 @@ def in_venv(project, program, **environment):
     ).stdout.strip()
 
 
-def make_wheel(folder):
-    folder.mkdir(parents=True)
-    info = "horovod-0.28.1.dist-info"
-    with zipfile.ZipFile(folder / "horovod-0.28.1-py3-none-any.whl", "w") as wheel:
-        for name, text in PACKAGE.items():
-            wheel.writestr(name, text)
-        wheel.writestr(
-            f"{info}/METADATA", "Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n"
-        )
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-
-
 def test_horovod_that_is_there_is_used(project):
     write(project, PACKAGE)
     done = setup(project, "horovod")
@@ -91,7 +76,9 @@ def test_kept_wheel_is_installed_without_an_index(project, tmp_path):
     key = "import horovod_build; print(horovod_build.wheel_key({}))"
     cache = tmp_path / "cache"
     name = in_venv(project, key, PYTHONPATH=str(project / "tfmat" / "launch"))
-    make_wheel(cache / "tfmat" / "wheels" / name)
+    kept = cache / "tfmat" / "wheels" / name
+    kept.mkdir(parents=True)
+    make_wheel(kept, "horovod", "0.28.1", PACKAGE)
     done = setup(project, "horovod", XDG_CACHE_HOME=str(cache), PIP_NO_INDEX="1")
     assert done.returncode == 0, done.stderr
     assert "installing the Horovod that was built before" in done.stderr

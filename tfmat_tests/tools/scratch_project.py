@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import zipfile
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
@@ -43,6 +44,22 @@ def make_project(folder: pathlib.Path) -> pathlib.Path:
     )
     (folder / "tfmat" / "__init__.py").write_text("")
     return folder
+
+
+def make_wheel(
+    folder: pathlib.Path, name: str, version: str, files: dict[str, str]
+) -> pathlib.Path:
+    """A package of these files that needs nothing."""
+    path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    files = files | {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": "",
+    }
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+    return path
 
 
 def start(folder: pathlib.Path, *arguments: str, **environment: str) -> subprocess.Popen:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 
 import packaging.requirements
 import packaging.utils
@@ -20,6 +19,7 @@ from tfmat_tests.tools.scratch_project import (
     TOOLS,
     builds,
     make_project,
+    make_wheel,
     setup,
     start,
 )
@@ -183,26 +183,16 @@ def test_tfmat_runs_in_the_environment_from_anywhere(project, tmp_path):
     assert done.stdout == f"{project}/.venv|identify|my curve.csv|--json=*\n"
 
 
-def make_wheel(folder, version):
-    """A package `thing` without a line of code, and the hash of its file."""
-    path, info = folder / f"thing-{version}-py3-none-any.whl", f"thing-{version}.dist-info"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("thing.py", "")
-        metadata = f"Metadata-Version: 2.1\nName: thing\nVersion: {version}\n"
-        wheel.writestr(f"{info}/METADATA", metadata)
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 @pytest.fixture
 def two_things(project, tmp_path):
     """The project requires `thing`, of which there are versions 1 and 2; the hash of the first."""
     backend, lock = project / "backend.py", project / "tools" / "requirements.lock"
     text = backend.read_text()
     backend.write_text(text.replace("Name: tfmat\\n", "Name: tfmat\\nRequires-Dist: thing\\n"))
-    first, _ = (make_wheel(tmp_path, version) for version in ("1.0", "2.0"))
-    yield first
+    first, _ = (
+        make_wheel(tmp_path, "thing", number, {"thing.py": ""}) for number in ("1.0", "2.0")
+    )
+    yield hashlib.sha256(first.read_bytes()).hexdigest()
     backend.write_text(text)
     lock.unlink(missing_ok=True)
 
