@@ -39,6 +39,8 @@ _NOT_ALONE = "do not use its value alone"
 GIVE_IT = f"give its value with --fix if you know it; {_NOT_ALONE}"
 # _MOSTLY_NECKED: strain at which most metals have passed their maximum load.
 _MOSTLY_NECKED = 0.25
+# _LARGE: strain from which true and engineering stresses differ by more than a test's errors.
+_LARGE = 0.03
 # _STILL_RISES: of the law's load before the largest, over its strain: a true stress at a maximum load has 1, a load 0.
 # _NEAR_END: share of the strain there, from which that is measured.
 _STILL_RISES, _NEAR_END = 0.5, 0.98
@@ -105,7 +107,10 @@ def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit | None) 
     strain where most metals neck is told.
     """
     curve, tensile = record.curve, record.tensile
-    if curve is None or ENGINEERING_COLUMNS not in curve.assumed:
+    if curve is None:
+        yield from _measure_of_tests(record) if law.strain_measure == "true" else ()
+        return
+    if ENGINEERING_COLUMNS not in curve.assumed:
         return
     has_fallen = tensile is not None and not tensile.tensile_strength_mpa.at_least
     points = None if fitted is None else fitted.record.curve
@@ -168,6 +173,26 @@ def measure_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit | None) 
             f"is off by {own:.3g} MPa; {'; '.join(told)}",
             "say --strain_measure=engineering or --strain_measure=true; compression is told by negative numbers, or by "
             "a column called compressive strain",
+        )
+
+
+def _measure_of_tests(record: MeasuredRecord) -> Iterator[Caveat]:
+    """Tests whose columns do not say their measure, and whose load rises beyond a strain at which it matters."""
+    ends = {
+        test.name: float(np.expm1(test.strain.max()))
+        for test in record.tests
+        if ENGINEERING_COLUMNS in test.assumed
+        and (test.tensile is None or test.tensile.tensile_strength_mpa.at_least)
+        and "hold" not in test.settings
+        and test.strain.max() > _LARGE
+    }
+    if ends:
+        far = max(ends, key=lambda name: ends[name])
+        yield Caveat(
+            "engineering or true?",
+            f"the columns of {len(ends)} tests do not say their measure, and were taken as engineering values; if they "
+            f"are true, every stress is too high by the strain, {far} at its end by {100.0 * ends[far]:.0f} %",
+            "say --strain_measure=engineering or --strain_measure=true",
         )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -1318,6 +1319,14 @@ def wanted_measures(target: CurveTarget) -> dict[str, str | None]:
     }
 
 
+# _COMPRESSION_TEST: names of a test of compression; other lines that speak of it leave open which test it is.
+_COMPRESSION_TEST = re.compile(
+    r"(druck|stauch)(versuch|prüfung|probe)|compress(ion|ive) test|test in compression|圧縮試験|压缩试验"
+    r"|(type|method|mode|art)\W+(compress|druck|stauch)|(essai|ensayo|prova|ensaio) (de|di|à|a) comp?ress",
+    re.IGNORECASE,
+)
+
+
 def clean(
     raw: RawCurve, target: CurveTarget, options: CleaningOptions | None = None
 ) -> MeasuredTest:
@@ -1327,6 +1336,10 @@ def clean(
     shear = target.strain_measure == "engineering shear"
     tension = not (shear or (target.law is not None and target.law.compression))
     raw, compressed = _turned(raw) if tension else (raw, False)
+    compressed_by_head = bool(
+        tension and not compressed and _COMPRESSION_TEST.search(raw.compression_in_head)
+    )
+    compressed = compressed or compressed_by_head
     tension = tension and not compressed
     raw = _in_order(_from_rest(raw))
     beyond: Array = np.empty(0)
@@ -1370,12 +1383,15 @@ def clean(
         to_engineering_shear(curve, raw)
     elif target.strain_measure is not None:
         to_measures_of_the_law(curve, raw, measures, target, compressed)
-    if tension and raw.compression_in_head:
+    if raw.compression_in_head and (tension or compressed_by_head):
+        taken = "compression" if compressed_by_head else "tension"
         curve.warnings.append(
             Caveat(
                 "compression?",
-                f"it says '{raw.compression_in_head}', and its positive strain and stress were taken for tension",
-                "if they are compression, call the columns so (Compressive strain) or give negative numbers",
+                f"it says '{raw.compression_in_head}', and its positive strain and stress were taken for {taken}",
+                "if they are not, take the line out"
+                if compressed_by_head
+                else "if they are compression, call the columns so (Compressive strain) or give negative numbers",
             )
         )
     if raw.bending_in_head:
@@ -1928,8 +1944,21 @@ def measured_test(
         test = _in_its_own_order(raw, programme, target, cleaning)
         has_modulus = any(parameter.name == "E" for parameter in law.parameters)
         # The give of a machine is nothing beside rubber's between plates; clamps and shoulders of a strip give more.
+        is_strip = isinstance(programme, Uniaxial) and programme.name == Uniaxial.name
         if raw.machine_travel and (has_modulus or not isinstance(programme, Compression)):
             test.warnings.append(strain_of_the_machine(raw, has_modulus))
+        elif raw.travel_in_doubt and is_strip:
+            name = raw.columns[0]
+            test.warnings.append(
+                Caveat(
+                    "strain of the crosshead?",
+                    f"its strain is made of column '{name}', which may be an extensometer's or the crosshead's: over "
+                    "the gauge length of a dumbbell the crosshead's travel, which its shoulders share, is too large",
+                    "call the column extensometer if it is one; over a strip give the length between the clamps",
+                )
+            )
+        if raw.time is not None:
+            _warn_of_a_late_start(test, float(raw.time[0]), has_modulus)
     if blank.any():
         test.warnings.append(
             Caveat(
@@ -2011,7 +2040,6 @@ def _in_its_own_order(
     if test.time is not None:
         if test.time[0] != 0.0:
             test.steps.append(f"time counts from the first point on, at {test.time[0]:.3g} s")
-        _warn_of_a_late_start(test)
         test.time = test.time - test.time[0]
     if not isinstance(programme, Relaxation | Creep):
         test.turns = turns_of(test.driven)
@@ -2122,19 +2150,35 @@ def _checked_time(raw: RawCurve, programme: Programme) -> Array:
     return raw.time
 
 
-def _warn_of_a_late_start(test: MeasuredTest) -> None:
-    """Warns of a relaxation whose first point is loaded: how long the loading took is not known."""
-    is_loaded = abs(float(test.stress_mpa[0])) > _PLASTIC * np.abs(test.stress_mpa).max()
+# _RELAXES: share of the first stress by which it falls within ten first steps; a loading as long took as much away.
+_RELAXES = 0.02
+
+
+def _warn_of_a_late_start(test: MeasuredTest, start: float, has_modulus: bool) -> None:
+    """Warns of a relaxation whose first point is loaded: how long the loading took is not known.
+
+    Args:
+      start: time of the first point in the file, s.
+      has_modulus: the law has one modulus, which the first stress tells; else one for each relaxation time.
+    """
+    stress = np.abs(test.stress_mpa)
+    if not isinstance(test.programme, Relaxation) or stress[0] <= _PLASTIC * stress.max():
+        return
     assert test.time is not None
-    if isinstance(test.programme, Relaxation) and is_loaded:
-        test.warnings.append(
-            Caveat(
-                "loaded before the first point",
-                f"the record begins loaded, at {test.time[0]:.3g} s, which was taken for the moment of loading",
-                "moduli with relaxation times of up to ten times the time of loading are too small: give the rows from "
-                "the loading on",
-            )
+    soon = test.time <= 10.0 * test.time[1]
+    has_fallen = has_modulus and bool(stress[soon][-1] < (1.0 - _RELAXES) * stress[0])
+    wrong = "moduli with relaxation times of up to ten times the time of loading are too small"
+    if has_fallen:
+        wrong = "the stress falls from the first point on, so E is too small by what relaxed before, and K with it"
+    test.warnings.append(
+        Caveat(
+            "loaded before the first point",
+            f"the record begins loaded, at {start:.3g} s, which was taken for the moment of loading",
+            f"{wrong}: give the rows from the loading on"
+            + ", or fix the modulus with --fix" * has_fallen,
+            blocks=has_fallen,
         )
+    )
 
 
 def _zero_strain(curve: MeasuredTest, wanted: bool) -> None:

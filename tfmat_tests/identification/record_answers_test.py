@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -149,6 +150,23 @@ def test_one_rate_leaves_its_factor_open_and_so_does_one_temperature(tmp_path):
     assert "10.7 % more" in " ".join(found.card("abaqus").replace("\n**", "").split())
     found = answer("johnson_cook", *several, fixed={"reference_rate": 0.001})
     assert "tests below the reference rate" not in kinds(found)
+
+
+def test_tests_whose_columns_do_not_say_their_measure_are_asked_about(tmp_path):
+    """A strain of 0.2 that passes for an engineering one makes 1.2 times the stress of a true one."""
+    named = [tension(tmp_path, rate, 20.0, f"{rate:g} per s.csv") for rate in (1e-3, 1.0)]
+    assert "engineering or true?" not in kinds(answer("johnson_cook", *named))
+    bare = [saved_without_measure(path) for path in named]
+    found = answer("johnson_cook", *bare)
+    (said,) = [str(w) for w in found.warnings if w.kind == "engineering or true?"]
+    assert "2 tests" in said and "at its end by 20 %" in said
+
+
+def saved_without_measure(path: str) -> str:
+    """The file at `path`, without the word true above its columns."""
+    file = pathlib.Path(path)
+    file.write_text(file.read_text().replace("true ", ""))
+    return path
 
 
 def test_a_cyclic_law_from_one_loading_must_not_be_used(tmp_path):

@@ -524,6 +524,42 @@ def test_a_relaxation_without_its_loading_is_told(tmp_path, begins_at):
     assert "loaded before the first point" not in [c.kind for c in test.warnings]
 
 
+@pytest.mark.parametrize(
+    ("law", "share", "blocks"),
+    [("norton", 0.8, True), ("norton", 0.999, False), ("prony", 0.8, False)],
+)
+def test_a_modulus_of_a_stress_that_has_relaxed_before_the_record_is_forbidden(
+    tmp_path, law, share, blocks
+):
+    """A stress that falls within ten steps has fallen as much during a loading as long, which the file leaves out."""
+    time = np.arange(60.0)
+    stress = 300.0 * (share + (1.0 - share) * np.exp(-time / 4.0))
+    path = saved(tmp_path, "time (s),strain,stress (MPa)", time, np.full(60, 0.002), stress)
+    (test,) = only(find_law(law), f"relaxation={path}").tests
+    (caveat,) = [c for c in test.warnings if c.kind == "loaded before the first point"]
+    assert caveat.blocks == blocks and ("E is too small" in str(caveat)) == blocks
+
+
+@pytest.mark.parametrize(
+    ("name", "test", "asked"),
+    [
+        ("Extension", "uniaxial", True),
+        ("Extensometer", "uniaxial", False),
+        # A wide strip is held along its edges, and has no shoulders.
+        ("Extension", "planar", False),
+    ],
+)
+def test_an_extension_of_rubber_that_may_be_the_crosshead_s_is_asked_about(
+    tmp_path, name, test, asked
+):
+    stretch = np.linspace(1.0, 2.0, 20)
+    stress = 0.5 * (stretch - stretch**-2.0)
+    head = f"Gauge length: 25 mm\n\n{name} (mm),Stress (MPa)"
+    path = saved(tmp_path, head, 25.0 * (stretch - 1.0), stress)
+    (read_test,) = only(OGDEN, f"{test}={path}").tests
+    assert ("strain of the crosshead?" in [c.kind for c in read_test.warnings]) == asked
+
+
 @pytest.mark.parametrize(("fall", "is_told"), [(0.0, False), (0.01, False), (0.06, True)])
 def test_a_stress_that_relaxes_in_holds_is_told(tmp_path, fall, is_told):
     strain, stress = loops()

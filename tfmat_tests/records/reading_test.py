@@ -1197,16 +1197,23 @@ def test_compression_by_a_column_s_name_is_negative(tmp_path, header, signs):
 
 def test_compression_in_the_head_alone_is_asked_about(tmp_path):
     target = CurveTarget(200, 2.0, None, None, "true", "true")
-    for head, asked in (
-        ("Test type: Compression", True),
-        ("Compression test ISO 604", True),
-        ("Druckdatum: 3.4.2026", False),
-        ("Load cell: tension/compression", False),
+    for head, asked, taken in (
+        ("Test type: Compression", True, "compression"),
+        ("Compression test ISO 604", True, "compression"),
+        ("Druckversuch", True, "compression"),
+        # The pressure of grips is no test.
+        ("Druck: 6 bar", True, "tension"),
+        ("Druckdatum: 3.4.2026", False, "tension"),
+        ("Load cell: tension/compression", False, "tension"),
     ):
         (raw,) = read_curves(write(tmp_path, f"{head}\n{table('Strain;Stress (MPa)', ';')}"))
         np.testing.assert_allclose(raw.strain, STRAIN, rtol=1e-7)
-        kinds = [caveat.kind for caveat in clean(raw, target).warnings]
-        assert ("compression?" in kinds) == asked
+        curve = clean(raw, target)
+        said = [caveat.text for caveat in curve.warnings if caveat.kind == "compression?"]
+        assert len(said) == asked and all(f"taken for {taken}" in text for text in said)
+        # ln(1 + e) in tension, -ln(1 - e) of the shortening in compression.
+        sign = 1.0 if taken == "tension" else -1.0
+        assert curve.strain[-1] == pytest.approx(sign * np.log1p(sign * STRAIN[-1]))
     (raw,) = read_curves(write(tmp_path, table("Tension/compression strain;Stress (MPa)", ";")))
     np.testing.assert_allclose(raw.strain, STRAIN, rtol=1e-7)
 
