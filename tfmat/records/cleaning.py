@@ -702,12 +702,16 @@ _CLEAR_OFFSET = 0.1
 _NOISE_OF_OFFSET = 8.0
 # _CLEAR_TIMES: standard errors by which the origin of the elastic part must differ from zero.
 _CLEAR_TIMES = 4.0
+# _SLACK_ERRORS: standard errors by which the origin of the elastic part lies behind the strain's zero, where slack may.
+_SLACK_ERRORS = 2.0
 # _MATTERS: strain from which true and engineering values differ by more than a test's errors.
 _MATTERS = 0.05
 # _LONGEST_TENSION: strain that no metal reaches in tension; a larger one has another unit.
 _LONGEST_TENSION = 2.0
 # _LEAST_LOAD: share of the largest stress; a smaller load at the start changes no answer.
 _LEAST_LOAD = 0.01
+# _LOADED_ONCE: share of the largest stress, behind which a load near zero is an unloading's.
+_LOADED_ONCE = 0.3
 # _MOST_LOAD: share of the largest stress; a record that begins higher may tell a plastic strain.
 _MOST_LOAD = 0.3
 # _NOISE_OF_LOAD: standard deviations of the first point's noise; a smaller load at the start may be noise.
@@ -1084,6 +1088,11 @@ def _take_off_toe(curve: MeasuredTest, wanted: bool) -> None:
     if line is None:
         return
     if not found.kind:
+        # What is too little for a toe beside the noise of the strain may be slack all the same.
+        if wanted and line.origin > _SLACK_ERRORS * line.origin_error:
+            error = curve.strain_error
+            shift = math.hypot(error.shift, line.origin)
+            curve.strain_error = dataclasses.replace(error, shift=shift)
         _warn_of_a_load_at_the_start(curve, line)
         return
     start, shift, first = line.start, found.shift, float(curve.stress_mpa[0])
@@ -1357,6 +1366,8 @@ def clean(
         curve.warnings.extend(travels)
         _warn_of_a_jump(curve)
         _warn_of_a_drift(curve, load)
+        if tension or compressed:
+            _warn_of_a_load_below_zero(curve, load)
         curve.strain_error = StrainError.of_rounding(raw.strain)
     curve.warnings.extend(caveat for caveat in (unmeasured, capped) if caveat is not None)
     if not tension and len(curve.strain):
@@ -1513,6 +1524,27 @@ def _warn_of_a_drift(curve: MeasuredTest, load: Array) -> None:
                 "out; zero the load, and take its drift off",
             )
         )
+
+
+def _warn_of_a_load_below_zero(curve: MeasuredTest, load: Array) -> None:
+    """Warns where unloadings go a little below zero [rows, MPa], as where the load was set to zero under a preload."""
+    top = int(load.argmax())
+    largest = float(load[top])
+    loaded = int((load >= _LOADED_ONCE * largest).argmax())
+    least = float(load[loaded : top + 1].min(initial=largest))
+    clear = max(_LEAST_LOAD * largest, _CLEAR_TIMES * noise_of(load))
+    if not clear < -least < _COMPRESSION * largest:
+        return
+    curve.load_in_doubt = -least
+    curve.warnings.append(
+        Caveat(
+            "load below zero",
+            f"the load falls to {least:.3g} MPa in an unloading, {-100.0 * least / largest:.2g} % of the largest below "
+            "zero, as where it was set to zero under a preload",
+            "the 95 % intervals hold both readings: if the specimen was only unloaded, every stress is that much too "
+            "low",
+        )
+    )
 
 
 def _warn_of_a_jump(curve: MeasuredTest) -> None:

@@ -57,6 +57,10 @@ _STRONGEST_GUESS_MPA = 2300.0
 _SOFT_MPA, _STRONGER_THAN_TIN_MPA, _DUCTILE = 60e3, 60.0, 0.3
 # Concrete under compression: modulus and strength, MPa, and the strain at its maximum, where no metal necks.
 _CONCRETE_MODULUS_MPA, _CONCRETE_STRENGTH_MPA, _CONCRETE_PEAK = (10e3, 60e3), 150.0, 0.005
+# A ply across its fibres: modulus and largest strength, MPa, strain at its end (11 to 18 GPa, 27 to 48 MPa and 0.2 to
+# 0.44 %: P. D. Soden et al., Composites Science and Technology 58 (1998) 1011-1022; tougher ones have more), and the
+# share of the straight line's stress that it keeps there.
+_PLY_MODULUS_MPA, _PLY_STRENGTH_MPA, _PLY_END, _NEARLY_STRAIGHT = (5e3, 20e3), 150.0, 0.012, 0.8
 RUBBER = "rubber"
 # An elastomer is told by what no unit changes, and by a modulus of a few MPa.
 _RUBBER_STRENGTH_OVER_MODULUS, _RUBBER_STRAIN, _RUBBER_MODULUS_MPA = 0.1, (0.3, 12.0), 20.0
@@ -267,6 +271,17 @@ def _check_material(
     usual = " to ".join(_stress(value) for value in expectation.modulus_mpa)
     is_soft = SHEAR.distance(measured.modulus, measured.strength, measured.end) == 0 and not hints
     is_ksi = is_doubtful and (stress_unit, strain_unit) == ("ksi", "-")
+    if expectation is METAL and not hints and _is_brittle_ply(curve, measured):
+        text = (
+            f"its modulus is {read}, and it ends nearly straight at strain {curve.strain[-1]:.2g}, as a ply across its "
+            "fibres or a filled plastic does, and far below a metal's"
+        )
+        advice = (
+            "modulus and strength tell all of such a material, and no law of metals is for it"
+            f"{'; or is its unit ksi or kgf/mm2 (--stress_unit)?' if may_be_ksi else ''}"
+        )
+        curve.warnings.append(Caveat("no metal", text, advice, blocks=True))
+        return f"{text}; {advice}"
     if expectation is METAL and is_soft and not (is_ksi and best < _CLEARLY_NEARER):
         text = (
             f"its modulus is {read}, as usual for {SHEAR.name} or a polymer and far below a metal's"
@@ -318,6 +333,15 @@ def _check_material(
     )
     curve.warnings.append(Caveat("implausible modulus", text, advice, blocks=is_absurd))
     return text
+
+
+def _is_brittle_ply(curve: MeasuredTest, measured: _Measured) -> bool:
+    """Whether a curve is nearly straight to its early end, with the modulus and strength of a ply across its fibres."""
+    low, high = _PLY_MODULUS_MPA
+    end = float(curve.strain[-1])
+    is_straight = measured.strength > _NEARLY_STRAIGHT * measured.modulus * end
+    is_weak = measured.strength < _PLY_STRENGTH_MPA and end < _PLY_END
+    return low < measured.modulus < high and is_weak and is_straight
 
 
 def _is_too_ductile(curve: MeasuredTest, measured: _Measured) -> bool:

@@ -1933,17 +1933,10 @@ def _load_in_doubt(
     table: Table, column: Column, stress: Array, mark: DecimalMark, options: ReadingOptions
 ) -> str:
     """The area, and the one that a load's column over the stress [rows] gives, in words, where they differ."""
-    area = _known_area(table, options)
-    loads = [i for i in columns_named(table, "load") if i != column.index]
-    if area is None or len(loads) != 1 or column.own_measure == "true":
+    area, beside = _known_area(table, options), _load_beside(table, column, mark)
+    if area is None or beside is None:
         return ""
-    try:
-        load = _with_unit(table, "stress", loads[0], None, [])
-        values = column_numbers(table, load, mark) * load.unit.factor
-    except InputError:
-        return ""
-    if load.unit.quantity != "load" or load.unit_source == ASSUMED:
-        return ""
+    load, values = beside
     loaded = np.abs(stress) > _LOADED * np.nanmax(np.abs(stress))
     areas = np.abs(values[loaded] / stress[loaded])
     low, middle, high = np.nanquantile(areas, [0.1, 0.5, 0.9])
@@ -1954,6 +1947,20 @@ def _load_in_doubt(
         f"the stress of column '{column.name}' was taken; column '{load.name}' over it gives an area of {middle:.4g} "
         f"mm², and the area is {area:.4g} mm²: --stress_column takes the load"
     )
+
+
+def _load_beside(table: Table, column: Column, mark: DecimalMark) -> tuple[Column, Array] | None:
+    """The one load that stands beside an engineering stress, and its numbers [rows], N; None where there is none."""
+    loads = [i for i in columns_named(table, "load") if i != column.index]
+    if len(loads) != 1 or column.own_measure == "true":
+        return None
+    try:
+        load = _with_unit(table, "stress", loads[0], None, [])
+        values = column_numbers(table, load, mark) * load.unit.factor
+    except InputError:
+        return None
+    is_load = load.unit.quantity == "load" and load.unit_source != ASSUMED
+    return (load, values) if is_load else None
 
 
 def _known_area(table: Table, options: ReadingOptions) -> float | None:
@@ -1970,8 +1977,32 @@ def _known_length(table: Table, options: ReadingOptions) -> float | None:
     )
 
 
-def _preload_in_doubt(table: Table, strain: Array, stress: Array, options: ReadingOptions) -> str:
-    """The head's preload, in words, where strain and stress [rows] both begin at zero; else empty."""
+def _preload_in_doubt(
+    table: Table,
+    column: Column,
+    strain: Array,
+    stress: Array,
+    mark: DecimalMark,
+    options: ReadingOptions,
+) -> str:
+    """A preload, in words, that the head tells where strain and stress [rows] both begin at zero; else empty.
+
+    Or one that a load's column holds, and the stress beside it does not.
+    """
+    beside = None if column.unit.quantity == "load" else _load_beside(table, column, mark)
+    if beside is not None:
+        held, values = beside
+        known = np.isfinite(values) & np.isfinite(stress)
+        if np.count_nonzero(known) > 2 and np.ptp(stress[known]) > 0.0:
+            area, at_zero = np.polyfit(stress[known], values[known], 1)
+            off = float(np.abs(values[known] - at_zero - area * stress[known]).max())
+            preload = float(at_zero / area) if area else 0.0
+            # A stress over one area follows its load to the last digit.
+            if off < _PART_OF * abs(at_zero) and _FELT <= preload / np.ptp(stress[known]) < 1.0:
+                return (
+                    f"column '{held.name}' reads {at_zero:.4g} N where the stress of column '{column.name}' is zero: "
+                    f"if the load was set to zero under a preload, every stress is {preload:.4g} MPa too low"
+                )
     told = [*_noted(table, _PRELOAD_NOTE, STRESS_UNITS).values()]
     for load in _noted(table, _PRELOAD_NOTE, LOAD_UNITS).values():
         told += [load / area] if (area := _known_area(table, options)) else []
@@ -2985,7 +3016,9 @@ def _curve(
         "two areas": _area_in_doubt(table, options)
         if axes["stress"].unit.quantity == "load"
         else _load_in_doubt(table, axes["stress"], stress, mark, options),
-        "preload set to zero?": _preload_in_doubt(table, strain, stress, options),
+        "preload set to zero?": _preload_in_doubt(
+            table, axes["stress"], strain, stress, mark, options
+        ),
         "two gauge lengths": _length_in_doubt(table, axes["strain"], travel),
         "travel over a gauge length": _clamps_in_doubt(table, axes["strain"], options),
         "name and numbers differ": contradicted,

@@ -62,6 +62,19 @@ def test_concrete_in_positive_numbers_is_told_and_not_another_unit_guessed(stren
         assert not any("ksi" in str(line) for line in curve.warnings)
 
 
+@pytest.mark.parametrize(("modulus", "strength"), [(8.2e3, 35.0), (11e3, 70.0), (17.7e3, 35.0)])
+def test_a_ply_across_its_fibres_is_told_beside_another_unit(modulus, strength):
+    """Nearly straight to a brittle end; the same numbers with a metal's yielding behind them are asked about."""
+    strain = 1.02 * strength / modulus * np.linspace(0, 1, 150)
+    ply = RawCurve("a", strain, modulus * strain * (1 - 0.02 * strain / strain[-1]))
+    (caveat,) = clean(ply, TARGETS["voce"]).warnings
+    assert caveat.kind == "no metal" and caveat.blocks
+    assert "a ply across its fibres" in caveat.text and "ksi" in caveat.advice
+    strain = np.linspace(0, 0.1, 400)
+    metal = RawCurve("a", strain, np.minimum(modulus * strain, strength + 50 * strain))
+    assert not any("ply" in line.text for line in clean(metal, TARGETS["voce"]).warnings)
+
+
 @pytest.mark.parametrize("law", ["voce", "hahn_tsai", "ramberg_osgood"])
 def test_curves_of_the_law_are_plausible(law):
     measure = None if law == "hahn_tsai" else "true"

@@ -409,6 +409,16 @@ def test_a_stress_that_is_not_the_load_over_the_area_is_warned_about(tmp_path):
     assert "column 'Load' over it gives an area of 60 mm², and the area is 30 mm²" in said
 
 
+@pytest.mark.parametrize("preload", [0.0, 25.0])
+def test_a_load_that_holds_a_preload_which_its_stress_does_not_have_is_told(tmp_path, preload):
+    text = columns("Strain,Stress [MPa],Force [kN]", STRAIN, STRESS, 0.08 * (STRESS + preload))
+    raw = read_one(write(tmp_path, text))
+    assert ("preload set to zero?" in raw.in_doubt) == bool(preload)
+    if preload:
+        (warning,) = clean(raw, CurveTarget(20)).warnings
+        assert "reads 2000 N" in warning.text and "every stress is 25 MPa too low" in warning.text
+
+
 def columns(head: str, *values) -> str:
     """A text table of columns of numbers."""
     rows = [",".join(f"{value:.8g}" for value in row) for row in zip(*values, strict=True)]

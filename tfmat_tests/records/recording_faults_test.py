@@ -431,6 +431,25 @@ def test_pauses_serrations_missing_rows_and_a_fracture_are_no_change_of_speed():
         assert "stress jumps" not in kinds(cleaned(e, s))
 
 
+@pytest.mark.parametrize(("preload", "lowest"), [(25.0, 0.0), (0.0, 0.0), (25.0, 30.0)])
+def test_an_unloading_below_zero_tells_a_load_that_was_zeroed_under_a_preload(preload, lowest):
+    """A tension test with one unloading: to no load, or to a part of it."""
+    strain = np.linspace(0.0, 0.08, 400)
+    stress = np.minimum(200e3 * strain, 350.0 + 800.0 * strain)
+    down = np.linspace(stress[150], lowest, 50)
+    back = strain[150] - (stress[150] - down) / 200e3
+    strain = np.r_[strain[:151], back, back[::-1], strain[151:]]
+    stress = np.r_[stress[:151], down, down[::-1], stress[151:]] - preload
+    noise = np.random.default_rng(0).normal(0.0, 0.3, len(stress))
+    curve = cleaned(strain, stress + noise)
+    told = [line.text for line in curve.warnings if line.kind == "load below zero"]
+    assert bool(told) == (preload > lowest)
+    assert not told or (
+        float(told[0].split()[4]) == pytest.approx(-preload, abs=1.5)
+        and curve.load_in_doubt > 0.9 * preload
+    )
+
+
 NOT_ZERO = "load not zero after fracture"
 
 
