@@ -127,7 +127,8 @@ def share_inside(misfit, count, law, samples=500):
 def test_intervals_hold_under_misfit(misfit):
     """95 % intervals hold 90 % and more; of 20 curves a share of 0.95 is 0.75 or more in 999 of 1000 cases."""
     inside, counted = share_inside(MISFITS[misfit], 20, "hahn_tsai", samples=200)
-    assert (inside >= 0.75).all() and inside.mean() >= 0.9 and counted > 0.9
+    # 36 of 40 are 90 %, though the mean of 0.95 and 0.85 is 0.8999999999999999 in floating-point numbers.
+    assert (inside >= 0.75).all() and round(inside.mean(), 9) >= 0.9 and counted > 0.9
 
 
 @pytest.mark.large
