@@ -203,27 +203,6 @@ def test_stress_beyond_the_trained_strength_is_cut_and_warned_about():
         clean(RawCurve("a", strain, 1000 * shear_stress(strain)), SHEAR)
 
 
-def test_percent_taken_for_plain_strain_is_pointed_out():
-    strain = np.linspace(0, 4.0, 101)
-    with pytest.raises(InputError, match=r"--strain_unit=%"):
-        clean(RawCurve("a", strain, shear_stress(strain / 100)), SHEAR)
-
-
-@pytest.mark.parametrize(
-    ("strain", "stress", "message"),
-    [
-        (np.linspace(0, 0.04, 9), np.arange(9.0), "it has 9 points"),
-        (np.zeros(20), np.arange(20.0), "never rise"),
-        (np.linspace(0, 0.04, 20), np.ones(20), "same at every point"),
-        (np.full(20, 0.01), np.arange(20.0), "rises at 1 points only"),
-        (np.linspace(0.04, 0, 20), np.arange(20.0), "rises at 1 points only"),
-    ],
-)
-def test_what_cannot_be_a_curve_is_refused(strain, stress, message):
-    with pytest.raises(InputError, match=message):
-        clean(RawCurve("a", strain, stress), SHEAR)
-
-
 @pytest.mark.parametrize("measure", ["engineering", "true"])
 def test_compression_of_a_metal_is_converted_as_compression(measure):
     """A true curve, and the engineering one of its compression: e = 1 - exp(-ε), s = σ / (1 - e)."""

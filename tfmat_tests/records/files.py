@@ -6,16 +6,28 @@ import numpy as np
 
 from tfmat.errors import InputError
 from tfmat.records.files import RecordFiles, TestFile, load_records, load_test
+from tfmat.records.reading import RawCurve
 from tfmat.records.record import CurveTarget, MeasuredRecord
 
 STRAIN = np.linspace(0.0, 0.05, 20)
 STRESS = 1000.0 * STRAIN
 
 
+def columns(header: str, *values, separator: str = "") -> str:
+    """A text table of columns; what is no sequence stands in every row. The header tells the separator."""
+    separator = separator or next((s for s in ";\t" if s in header.rpartition("\n")[2]), ",")
+    count = max(np.size(value) for value in values)
+    cells = [[value] * count if np.ndim(value) == 0 else value for value in values]
+    rows = [
+        separator.join(v if isinstance(v, str) else f"{v:.8g}" for v in row)
+        for row in zip(*cells, strict=True)
+    ]
+    return "\n".join([header, *rows]) + "\n"
+
+
 def table(header: str, separator: str = ",", strain=STRAIN, stress=STRESS) -> str:
     """A text table of two columns."""
-    rows = [f"{e:.8g}{separator}{s:.8g}" for e, s in zip(strain, stress, strict=True)]
-    return "\n".join([header, *rows]) + "\n"
+    return columns(header, strain, stress, separator=separator)
 
 
 def decimal_commas(text: str) -> str:
@@ -49,6 +61,13 @@ def sheet_rows(header=("Strain", "Stress"), units=("%", "MPa")) -> list:
     """Rows of a sheet: names, units, and a curve in percent and MPa."""
     curve = [[100 * e, s] for e, s in zip(STRAIN.tolist(), STRESS.tolist(), strict=True)]
     return [list(header), list(units), *curve]
+
+
+def checked(curve: RawCurve, strain=STRAIN, stress=STRESS, rtol=1e-7) -> RawCurve:
+    """The curve, which has these strains and these stresses in MPa, to the digits of a table."""
+    np.testing.assert_allclose(curve.strain, strain, rtol)
+    np.testing.assert_allclose(curve.stress_mpa, stress, rtol)
+    return curve
 
 
 def load_measured_curves(

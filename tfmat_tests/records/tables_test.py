@@ -17,6 +17,8 @@ from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import (
     STRAIN,
     STRESS,
+    checked,
+    columns,
     load_measured_curves,
     sheet_rows,
     table,
@@ -163,31 +165,19 @@ GOOD_ROWS = GOOD.strip().split("\n")
     ("rows", "said"),
     [
         ([GOOD_ROWS[0], "------,-----", *GOOD_ROWS[1:]], ""),
-        (
-            [*GOOD_ROWS[:9], "---,---", *GOOD_ROWS[9:]],
-            "left out 1 rows without numbers, from line 10",
-        ),
+        ([*GOOD_ROWS[:9], "---,---", *GOOD_ROWS[9:]], "1 rows without numbers, from line 10"),
         ([*GOOD_ROWS[:9], "OL,OL", "-1.#IND,-1.#IND", *GOOD_ROWS[9:]], "left out 2 rows"),
         ([*GOOD_ROWS[:9], "****,****", *GOOD_ROWS[9:]], "from line 10 on (**** ****)"),
         ([*GOOD_ROWS[:9], f"{GOOD_ROWS[9]},it creaks", *GOOD_ROWS[10:]], "remark in line 10 (it c"),
         ([*GOOD_ROWS, "", "End of test", "Greatest stress: 50 MPa", "% tested by,12,13"], ""),
         ([*GOOD_ROWS, "% end,,", "// 12 kN, 3 mm, 4"], ""),
         (["|".join(["", *row.split(","), ""]) for row in GOOD_ROWS], "separated by vertical bar"),
-        (
-            [
-                "| strain | stress |",
-                "|---:|---:|",
-                *[f"| {r.replace(',', ' | ')} |" for r in GOOD_ROWS[1:]],
-            ],
-            "",
-        ),
+        ([f"|{row.replace(',', '|')}|" for row in (GOOD_ROWS[0], "---:,---:", *GOOD_ROWS[1:])], ""),
         (["strain\tstress", *[row.replace(",", " mm/mm\t") + " MPa" for row in GOOD_ROWS[1:]]], ""),
     ],
 )
 def test_lines_that_are_drawn_remarks_and_cells_without_numbers_are_left_out(tmp_path, rows, said):
-    (curve,) = read_curves(write(tmp_path, "\n".join(rows)))
-    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+    curve = checked(*read_curves(write(tmp_path, "\n".join(rows))))
     assert said in curve.steps[0]
 
 
@@ -397,17 +387,13 @@ def test_a_number_that_a_sheet_shows_in_percent_may_stand_beside_a_time_of_the_d
     ],
 )
 def test_units_behind_a_word_and_rows_of_separators_alone(tmp_path, head):
-    rows = "".join(f"0,{20 * s},{100 * e:.9g}\n" for e, s in zip(STRAIN, STRESS, strict=True))
-    (curve,) = read_curves(write(tmp_path, f"{head}\n{rows}"), ReadingOptions(area=20.0))
-    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+    path = write(tmp_path, columns(head, 0, 20 * STRESS, 100 * STRAIN))
+    checked(*read_curves(path, ReadingOptions(area=20.0)))
 
 
 def test_units_behind_numbers_below_a_row_of_units(tmp_path):
-    rows = "".join(f"{1e2 * e:.3e} %;{s:.6f}\n" for e, s in zip(STRAIN, STRESS, strict=True))
-    (curve,) = read_curves(write(tmp_path, f"Strain;Stress\n%;kPa\n{rows}"))
-    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-3)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS / 1e3, rtol=1e-6)
+    rows = "".join(f"{1e2 * e:.8e} %;{s:.8f}\n" for e, s in zip(STRAIN, STRESS, strict=True))
+    checked(*read_curves(write(tmp_path, f"Strain;Stress\n%;kPa\n{rows}")), STRAIN, STRESS / 1000.0)
 
 
 @pytest.mark.parametrize(
@@ -571,10 +557,6 @@ def test_rows_that_a_column_marks_are_left_out(tmp_path, name, good, bad):
     assert len(read_curves(path)[0].strain) == len(STRAIN)
 
 
-def cells(values, separator: str) -> str:
-    return separator.join(f"{value:.8g}" for value in values)
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -586,17 +568,14 @@ def cells(values, separator: str) -> str:
 def test_names_of_several_words_over_a_table_of_blanks(tmp_path, head):
     factor = 1e3 if "10^-3" in head else 1.0
     rows = [f"{e:14.8g}  {s:14.8g}" for e, s in zip(factor * STRAIN, STRESS, strict=True)]
-    (curve,) = read_curves(write(tmp_path, "\n".join([head, *rows])))
-    np.testing.assert_allclose(curve.strain, STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    checked(*read_curves(write(tmp_path, "\n".join([head, *rows]))))
 
 
 def test_a_table_with_a_row_for_each_channel_is_turned(tmp_path):
-    rows = [f"Strain (%);{cells(100 * STRAIN, ';')}", f"Stress (MPa);{cells(STRESS, ';')}"]
-    (curve,) = read_curves(write(tmp_path, "\n".join(["Specimen: A1", *rows])))
-    np.testing.assert_allclose(curve.strain, STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS)
-    assert "took each line as a column" in curve.steps[0]
+    names = ["Strain (%)", "Stress (MPa)"]
+    points = zip(100 * STRAIN, STRESS, strict=True)
+    path = write(tmp_path, columns("Specimen: A1", names, *points, separator=";"))
+    assert "took each line as a column" in checked(*read_curves(path)).steps[0]
     numbers = range(1, len(STRAIN) + 1)
     rows = [
         ["Channel", "Unit", *numbers],
@@ -608,19 +587,10 @@ def test_a_table_with_a_row_for_each_channel_is_turned(tmp_path):
     np.testing.assert_allclose(curve.stress_mpa, STRESS)
 
 
-@pytest.mark.parametrize("comments", ["P3\tP3", "\tP3"])
-def test_a_line_of_comments_below_names_and_units_names_nothing(tmp_path, comments):
-    head = f"Strain\tStress\n%\tGPa\n{comments}"
-    (curve,) = read_curves(write(tmp_path, table(head, "\t")))
-    np.testing.assert_allclose(curve.strain, STRAIN / 100)
-    np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
-
-
 def test_columns_that_the_head_lists_by_number(tmp_path):
     head = "Instrument\tDMA\nNsig\t2\nSig1\tStress (GPa)\nSig2\tStrain (%)\nStartOfData"
-    (curve,) = read_curves(write(tmp_path, table(head, "\t", STRESS, 100 * STRAIN)))
-    np.testing.assert_allclose(curve.strain, STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
+    path = write(tmp_path, table(head, "\t", STRESS, 100 * STRAIN))
+    checked(*read_curves(path), STRAIN, 1000.0 * STRESS)
 
 
 def test_units_that_another_sheet_tells(tmp_path):
@@ -630,9 +600,7 @@ def test_units_that_another_sheet_tells(tmp_path):
         "Data": [["Dehnung", "Force"], *map(list, points)],
     }
     path = write_workbook(tmp_path / "a.xlsx", sheets)
-    (curve,) = read_curves(path, ReadingOptions(area=80.0))
-    np.testing.assert_allclose(curve.strain, STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    curve = checked(*read_curves(path, ReadingOptions(area=80.0)))
     assert "the unit of 'Force' from sheet 'Info'" in curve.steps[0]
     sheets["More"] = [["Force", "N"]]
     with pytest.raises(InputError, match="column 'Force' has no unit"):
@@ -643,9 +611,7 @@ def test_a_latex_table_is_read(tmp_path):
     rows = [f"{100 * e:.8g} & {s:.8g} \\\\" for e, s in zip(STRAIN, STRESS, strict=True)]
     head = "\\begin{tabular}{cc}\n\\toprule\n$\\varepsilon$ (\\%) & $\\sigma$ (MPa) \\\\ \\midrule"
     text = "\n".join(["\\caption{Bar 7}", head, *rows, "\\bottomrule", "\\end{tabular}"])
-    (curve,) = read_curves(write(tmp_path, text, "a.tex"))
-    np.testing.assert_allclose(curve.strain, STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    checked(*read_curves(write(tmp_path, text, "a.tex")))
 
 
 _LISTS = {"strain": (100 * STRAIN).tolist(), "stress": (STRESS / 1000).tolist()}
@@ -677,9 +643,7 @@ _UNITS = {"strain": "%", "stress": "GPa"}
     ids=["lists", "units", "deeper", "objects", "columns", "split", "index", "values"],
 )
 def test_lists_of_a_json_file_are_columns(tmp_path, content):
-    (curve,) = read_curves(write(tmp_path, json.dumps(content), "a.json"))
-    np.testing.assert_allclose(curve.strain, STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    checked(*read_curves(write(tmp_path, json.dumps(content), "a.json")))
 
 
 def test_specimens_of_a_json_file_are_curves_of_their_own(tmp_path):
@@ -712,9 +676,7 @@ def test_a_report_of_abaqus_is_read(tmp_path, strain, stress, given, measure):
     ]
     path = write(tmp_path, "\n".join(["", names, "", *rows, ""]), "a.rpt")
     (curve,) = read_curves(path, ReadingOptions(**given))
-    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-6)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-6)
-    assert curve.strain_measure == measure
+    assert checked(curve, rtol=1e-6).strain_measure == measure
 
 
 def force_and_travel(area: float) -> list:
@@ -733,9 +695,7 @@ def force_and_travel(area: float) -> list:
 def test_sizes_of_a_table_in_the_head_are_read(tmp_path, head):
     rows = [",".join(f"{cell:.8g}" for cell in row) for row in force_and_travel(12.0)]
     lines = ["Test,7", *head, "Force,Extension", "N,mm", *rows]
-    (curve,) = read_curves(write(tmp_path, "\n".join(lines)))
-    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-6)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-6)
+    checked(*read_curves(write(tmp_path, "\n".join(lines))))
 
 
 def test_every_specimen_has_the_sizes_of_its_row_of_results(tmp_path):
@@ -771,25 +731,35 @@ def test_segments_of_a_labview_file_are_one_table(tmp_path):
             "X0\t0\t0\nDelta_X\t1\t1\n***End_of_Header***\t\t\nX_Value\tStrain\tStress",
             *(f"{k}\t{100 * STRAIN[k]:.8g}\t{STRESS[k]:.8g}" for k in i),
         ]
-    (curve,) = read_curves(write(tmp_path, "\n".join(parts), "a.lvm"))
-    np.testing.assert_allclose(curve.strain, STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
+    checked(*read_curves(write(tmp_path, "\n".join(parts), "a.lvm")), STRAIN, 1000.0 * STRESS)
 
 
 @pytest.mark.parametrize(
-    ("head", "separator"),
+    ("head", "separator", "strain", "stress"),
     [
-        ("# strain [%], stress [MPa]", " "),
-        ("Strain (%) ; Stress (MPa)", "\t"),
-        ("Strain, %,Stress, MPa", ","),
-        ("% strain,stress\n%,MPa", ","),
-        ("%;N/mm²", ";"),
+        # Divided otherwise than the numbers.
+        ("# strain [%], stress [MPa]", " ", 0.01, 1),
+        ("Strain (%) ; Stress (MPa)", "\t", 0.01, 1),
+        ("Strain, %,Stress, MPa", ",", 0.01, 1),
+        ("% strain,stress\n%,MPa", ",", 0.01, 1),
+        ("%;N/mm²", ";", 0.01, 1),
+        # Names behind signs of comments, and as programs write them.
+        ("% strain stress", " ", 1, 1),
+        ("% Test 7\n% strain\tstress", "\t", 1, 1),
+        ("// strain stress", " ", 1, 1),
+        ("! strain;stress", ";", 1, 1),
+        ("Strain..mm.mm.,Stress..N.mm2.", ",", 1, 1),
+        ("Strain [mm·mm⁻¹],Stress [N·mm⁻²]", ",", 1, 1),
+        # Units of lengths over lengths in powers.
+        ("Strain [µm·m^-1],Stress [GN/m²]", ",", 1e-6, 1e3),
+        # Comments below names and units.
+        ("Strain\tStress\n%\tGPa\nP3\tP3", "\t", 0.01, 1e3),
+        ("Strain\tStress\n%\tGPa\n\tP3", "\t", 0.01, 1e3),
     ],
 )
-def test_names_that_are_divided_otherwise_than_numbers(tmp_path, head, separator):
-    (curve,) = read_curves(write(tmp_path, table(head, separator)))
-    np.testing.assert_allclose(curve.strain, STRAIN / 100)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+def test_names_and_units_above_a_table(tmp_path, head, separator, strain, stress):
+    curves = read_curves(write(tmp_path, table(head, separator)))
+    checked(*curves, strain * STRAIN, stress * STRESS)
 
 
 def test_numbers_of_rows_need_no_name(tmp_path):
@@ -811,29 +781,6 @@ def test_rows_between_those_of_a_slower_channel_are_left_out(tmp_path):
     (curve,) = read_curves(write(tmp_path, "\n".join(["Time,Strain,Stress (MPa)", *rows])))
     np.testing.assert_allclose(curve.strain, STRAIN)
     assert "left out 80 rows between those that a slower channel has too" in curve.steps[0]
-
-
-@pytest.mark.parametrize(
-    ("head", "separator"),
-    [
-        ("% strain stress", " "),
-        ("% Test 7\n% strain\tstress", "\t"),
-        ("// strain stress", " "),
-        ("! strain;stress", ";"),
-        ("Strain..mm.mm.,Stress..N.mm2.", ","),
-        ("Strain [mm·mm⁻¹],Stress [N·mm⁻²]", ","),
-    ],
-)
-def test_names_behind_signs_of_comments_and_as_programs_write_them(tmp_path, head, separator):
-    (curve,) = read_curves(write(tmp_path, table(head, separator)))
-    np.testing.assert_allclose(curve.strain, STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, STRESS)
-
-
-def test_units_of_lengths_over_lengths_in_powers(tmp_path):
-    (curve,) = read_curves(write(tmp_path, table("Strain [µm·m^-1],Stress [GN/m²]")))
-    np.testing.assert_allclose(curve.strain, 1e-6 * STRAIN)
-    np.testing.assert_allclose(curve.stress_mpa, 1e3 * STRESS)
 
 
 def test_a_factor_above_all_numbers_is_refused(tmp_path):
