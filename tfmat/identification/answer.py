@@ -1449,7 +1449,8 @@ def _misfit_of_curve(
     largest = float(np.abs(curve.stress_mpa).max())
     noise_mpa = 0.01 * noise * largest
     parameters = law.from_labels(best.labels[None])
-    modulus = curve.tensile.modulus_mpa.value if curve.tensile else None
+    chord = curve.tensile.modulus_mpa if curve.tensile else None
+    modulus = chord.value if chord and not chord.at_least else None
     if curve.toe and modulus is not None:
         # The chord of a test begins within its toe.
         line = elastic_part(curve.strain, curve.stress_mpa)

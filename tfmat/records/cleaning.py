@@ -1052,10 +1052,13 @@ def _take_off_offset(curve: MeasuredTest) -> None:
     curve.steps.append(f"took {offset:.4g} off the strain, its reading before the load")
     is_clear = abs(stress) > max(_RETURNS * largest, _CLEAR_TIMES * noise_of_load)
     if line is None or is_of_strain or not is_clear:
+        preload = abs(offset) * line.slope if line is not None else np.inf
+        may_be = f"; if the load was set to zero under a preload, every stress is {preload:.3g} MPa too low"
         curve.warnings.append(
             Caveat(
                 "strain not zeroed",
-                f"its strain reads {offset:.3g} before the load, which was taken off",
+                f"its strain reads {offset:.3g} before the load, which was taken off"
+                f"{may_be if preload < _MOST_LOAD * largest and offset > 0 else ''}",
                 "if the specimen was really strained before, say --toe=off",
             )
         )
@@ -1330,7 +1333,7 @@ def wanted_measures(target: CurveTarget) -> dict[str, str | None]:
 
 # _COMPRESSION_TEST: names of a test of compression; other lines that speak of it leave open which test it is.
 _COMPRESSION_TEST = re.compile(
-    r"(druck|stauch)(versuch|prüfung|probe)|compress(ion|ive) test|test in compression|圧縮試験|压缩试验"
+    r"(druck|stauch)(versuch|prüfung|probe)|(compress(ion|ive)|upsetting) test|test in compression|圧縮試験|压缩试验"
     r"|(type|method|mode|art)\W+(compress|druck|stauch)|(essai|ensayo|prova|ensaio) (de|di|à|a) comp?ress",
     re.IGNORECASE,
 )

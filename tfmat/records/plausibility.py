@@ -38,8 +38,9 @@ from tfmat.records.tensile import elastic_line, engineering_stress, noise_of, st
 # corners of a law hide a factor of seven, corners of the materials do not.
 
 
-# _FEW_POINTS: curves of fewer points may have two or three in the elastic part, or none.
-_FEW_POINTS = 40
+# _FEW_ELASTIC: curves of fewer points to a tenth of the maximum stress may have two or three elastic ones, or none.
+# _STEEPER: their first secant over the line; less may be noise.
+_FEW_ELASTIC, _STEEPER = 4, 1.1
 # _FIRST_AT: share of the maximum stress from which a first secant is no noise.
 _FIRST_AT = 0.1
 # Without enough points for a line the modulus is the secant to this share of the maximum stress, to so many of it.
@@ -125,9 +126,10 @@ def _measure(curve: MeasuredTest, target: CurveTarget, raw: RawCurve) -> _Measur
         modulus, error = float(stress[loaded] / strain[loaded]), _SECANT_ERROR
     # Windows and secants of few points reach beyond the elastic part, and are lower bounds of the modulus.
     first = int(np.flatnonzero(stress >= _FIRST_AT * stress.max())[0])
-    if len(strain) < _FEW_POINTS and strain[first] > 0:
+    if first < _FEW_ELASTIC and strain[first] > 0:
         secant = float(stress[first] / strain[first])
-        if secant >= modulus:
+        is_alone = not found and stress[first] >= _SECANT_AT * stress.max()
+        if is_alone or secant > _STEEPER * modulus:
             # A lower bound says nothing against a unit that the file names.
             if not any(assumed.startswith("stress in") for assumed in raw.assumed):
                 return None

@@ -444,8 +444,8 @@ _WORDS: dict[str, set[str]] = {
     ),
     "displacement": word_set(
         """
-        displacement displ disp clip extension elongation stroke crosshead position travel weg deformation deform
-        verformung traverse déplacement allongement desplazamiento alargamiento elongación extensión
+        displacement displ disp clip extension elongation elong separation stroke crosshead position travel weg
+        deformation deform verformung traverse déplacement allongement desplazamiento alargamiento elongación extensión
         spostamento allungamento estensione deslocamento alongamento extensão extensometer
         extensomètre extensómetro estensimetro extensômetro extensom estens extenso ext exten extens dl δl lvdt lve
         multixtens laserxtens videoxtens course corsa curso carrera
@@ -510,19 +510,11 @@ _MEANS = word_set(
 )
 # _SIDES: pairs of words for opposite sides of a specimen, whose mean strain is free of bending.
 _SIDES = tuple(
-    frozenset(plain(pair).split("/"))
-    for pair in [
-        "front/back",
-        "front/rear",
-        "left/right",
-        "top/bottom",
-        "vorn/hinten",
-        "vorne/hinten",
-        "links/rechts",
-        "oben/unten",
-        "avant/arrière",
-        "gauche/droite",
-    ]
+    frozenset(pair.split("/"))
+    for pair in word_set(
+        "front/back front/rear left/right top/bottom vorn/hinten vorne/hinten links/rechts oben/unten avant/arrière "
+        "gauche/droite"
+    )
 )
 # _VOLTS: words of a strain gauge's own signal.
 _VOLTS = word_set("mv v volt volts bridge output excitation")
@@ -832,12 +824,8 @@ def _with_unit(
         if text is not None:
             known = axis_unit(text, axis, shorten(header))
             if axis == "strain" and _is_stretch(name):
-                if known.factor != 1.0:
-                    raise InputError(
-                        f"column '{name}' is a stretch in '{text}': 150 % may be a strain of 0.5 or 1.5; say "
-                        "--strain_unit=stretch or --strain_unit=%"
-                    )
-                known = axis_unit("stretch", axis)
+                is_length = known.quantity == "displacement"
+                known = Unit("strain", "stretch", 1.0 if is_length else known.factor)
             return Column(index, name, known, source)
     if axis == "strain" and _is_stretch(name):
         return Column(index, name, axis_unit("stretch", axis), "from its name")
@@ -1423,11 +1411,8 @@ def _says(header: str, measure: str) -> bool:
 def _has_plain_beside_true(table: Table, quantity: str) -> bool:
     """Whether some columns of a quantity are called true, and others neither that nor engineering."""
     names = [table.header[i] for i in columns_named(table, quantity)]
-    true = [_says(name, "true") for name in names]
-    plain_ones = [
-        not (t or _says(name, "engineering")) for t, name in zip(true, names, strict=True)
-    ]
-    return any(true) and any(plain_ones)
+    said = {(_says(name, "true"), _says(name, "engineering")) for name in names}
+    return (False, False) in said and any(is_true for is_true, _ in said)
 
 
 def _accented(header: str) -> str:
@@ -1481,7 +1466,7 @@ _AREA_NOTE = (
     rf"|(aire( de la section)?|section|sezione|(área|area)( de la sección)?|sección|seção){_ORIGINAL}"
     rf"|{_COMPOUND}(querschnitt(sfläche)?|fläche)|断面積|(试样|横)?截?面积|kesit( alanı)?"
     r"|(pole )?przekr(ój|oju)|doorsnede|oppervlakte?|(plocha )?průřezu?|площадь( сечения)?|tvärsnitt(sarea)?"
-    rf"|[as]( ?0)?)( [as] ?0)?( (initial|original))?"
+    rf"|[as]( ?[o0])?)( [as] ?[o0])?( (initial|original))?"
 )
 _LENGTH_NOTE = (
     rf"{_WHOSE}(gau?ge.?length|{_COMPOUND}messl(ä|ae)nge|tratto utile|base de mesure"
@@ -1505,18 +1490,18 @@ _PRELOAD_NOTE = (
 )
 # _FELT: share of the largest stress; a smaller preload changes no answer. _AT_ZERO: share of the largest strain that is
 # none. _PART_OF: share of the preload; a load that begins below it was set to zero, or is from before the preload.
-_FELT, _AT_ZERO, _PART_OF = 0.01, 1e-4, 0.3
+_FELT, _AT_ZERO, _PART_OF = 0.01, 2e-3, 0.3
 _DIAMETER_NOTE = (
     rf"{_WHOSE}(gau?ge )?(diameter|dia|diam\.?|{_COMPOUND}durchmesser|diamètre|diámetro|diametro|średnica|průměr"
-    r"|çap|диаметр|直径|d ?0|[ø⌀φ])( d ?0?)?"
+    r"|çap|диаметр|直径|d ?[o0]|[ø⌀φ])( d ?[o0]?)?"
 )
 _WIDTH_NOTE = (
     rf"{_WHOSE}(gau?ge )?(width|{_COMPOUND}breite|largeur|anchura|larghezza|szerokość|breedte|šířka|genişlik|ширина"
-    r"|largura|宽度|幅|[bw]( ?0)?)( [bw] ?0?)?"
+    r"|largura|宽度|幅|[bw]( ?[o0])?)( [bw] ?[o0]?)?"
 )
 _THICKNESS_NOTE = (
     rf"{_WHOSE}(gau?ge )?(thickness|{_COMPOUND}dicke|épaisseur|espesor|spessore|grubość|dikte|tloušťka|kalınlık"
-    r"|espessura|толщина|厚度|厚さ|板厚|[at] ?0|[th])( [at] ?0?)?"
+    r"|espessura|толщина|厚度|厚さ|板厚|[at] ?[o0]|[th])( [at] ?[o0]?)?"
 )
 # _SECTION_NOTE: names of a cross-section that is given as a product, `10 x 3 mm`; _BODY_NOTE: of a whole specimen,
 # whose two numbers may be its diameter and height under compression.
@@ -1698,10 +1683,12 @@ def read_strain(
             )
         values = (values + other) / 2.0
     if column.unit.name == "stretch":
-        if np.nanmin(values) <= 0:
+        # Of percentages a stretch begins at 100, and a strain at 0.
+        is_open = column.unit.factor != 1.0 and not abs(values[0] - 1.0) < _AT_REST
+        if is_open or np.nanmin(values) <= 0:
             raise InputError(
                 f"column '{column.name}' is a stretch and goes down to {np.nanmin(values):.3g}; a stretch is 1 at "
-                "rest: is it a strain (--strain_unit=-), or are the columns exchanged?"
+                "rest: is it a strain (--strain_unit=-, or %), or are the columns exchanged?"
             )
         return values - 1.0, f"{column.says}, less 1"
     if column.square and column.unit.quantity == "strain":

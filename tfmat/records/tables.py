@@ -1719,6 +1719,9 @@ def _header(
         f"{match[1].replace('.', ' ')} ({match[2].replace('.', '/')})" if match else name
         for name, match in zip(names, of_r, strict=True)
     ]
+    if {"U", "RF"} <= {name.rstrip("123") for name in names}:
+        alone = re.compile(r"(U|RF)(?=[123]?$)")
+        names = [alone.sub(lambda of: f"{_ABAQUS[of[1]]} ", name).strip() for name in names]
     while len(names) > width and not names[-1]:
         names.pop()
     joined = _with_units_joined(names)

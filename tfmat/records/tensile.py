@@ -641,15 +641,16 @@ def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, P
     if line is None:
         reason = "too few points in the elastic part"
         return Property(None, reason), 0.0, Property(None, reason)
-    slope, origin = line.slope, line.origin
-    how = "steepest early part, as the record has no Rp0.2"
+    slope, origin, how, is_bound = line.slope, line.origin, "", False
     for _ in range(3):
         proof = _offset_stress(strain, stress, slope, origin)
         reference = float(stress.max()) if proof is None else proof
-        slope, origin, how = _chord(strain, stress, reference, line)
+        slope, origin, how, is_bound = _chord(strain, stress, reference, line)
     proof = _offset_stress(strain, stress, slope, origin)
     share = "Rp0.2" if proof is not None else "the largest stress, as the record has no Rp0.2"
-    modulus = Property(slope, f"{how} of {share}")
+    modulus = Property(slope, f"{how} of {share}", is_bound)
+    if is_bound:
+        return modulus, origin, Property(None, "hardly a point lies in the elastic part")
     if proof is None:
         reason = f"the record ends at strain {strain[-1]:.4g}, before 0.2 % plastic strain"
         return modulus, origin, Property(None, reason)
@@ -659,8 +660,11 @@ def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, P
 
 def _chord(
     strain: Array, stress: Array, reference: float, line: ElasticLine
-) -> tuple[float, float, str]:
-    """Slope, origin and their description, between shares of a stress; where few points lie there, of the line."""
+) -> tuple[float, float, str, bool]:
+    """Slope, origin, their description, and whether it is a lower bound, as hardly a point is elastic.
+
+    Between shares of a stress; where few points lie there, of the line.
+    """
     rising = np.arange(len(stress)) <= int(np.argmax(stress >= 0.6 * reference))
     for low, high in _CHORDS:
         held = rising & (stress >= low * reference) & (stress <= high * reference)
@@ -672,12 +676,12 @@ def _chord(
                     f"least squares through {len(e)} points from {s.min():.3g} to {s.max():.3g} MPa"
                 )
                 shares = f"{100 * low:.0f} to {100 * high:.0f} %"
-                return fitted, float(e.mean() - s.mean() / fitted), f"{how}, {shares}"
+                return fitted, float(e.mean() - s.mean() / fitted), f"{how}, {shares}", False
     low, high = _CHORDS[0]
     steepest = "few points from 10 to 40 %: least squares over the steepest early part, up to"
     how = f"{steepest} {line.end_stress:.3g} MPa or {100 * line.end_stress / reference:.0f} %"
     if line.slope_error < _SURE_LINE * line.slope and line.end_stress < _ELASTIC * reference:
-        return line.slope, line.origin, how
+        return line.slope, line.origin, how, False
     highest = np.maximum.accumulate(stress)
     bottom, top = max(low * reference, float(stress[0])), high * reference
     ends = np.interp([bottom, top], highest[rising], strain[rising])
@@ -685,8 +689,9 @@ def _chord(
         fitted = (top - bottom) / float(ends[1] - ends[0])
         few = "uncertain, as few points lie there: chord between two interpolated points at"
         how = f"{few} {100 * bottom / reference:.0f} and {100 * high:.0f} %"
-        return fitted, float(ends[0] - bottom / fitted), how
-    return line.slope, line.origin, how
+        is_between = not np.any((strain > ends[0]) & (strain < ends[1]))
+        return fitted, float(ends[0] - bottom / fitted), how, is_between
+    return line.slope, line.origin, how, True
 
 
 def _offset_stress(strain: Array, stress: Array, slope: float, origin: float) -> float | None:

@@ -660,7 +660,7 @@ def tensile_table(results: Sequence[Answer]) -> Table | None:
         rare = "".join(f"{symbol} {name}, " for symbol, name in _RARE.items() if symbol in known)
         table.caption = (
             f"E chord modulus, Rp0.2 proof stress, {rare}Rm tensile strength, Ag plastic strain at maximum load "
-            "(ISO 6892-1); ≥: the record ends before; the JSON file has more, and how each was got"
+            "(ISO 6892-1); ≥: the record tells no more; the JSON file has more, and how each was got"
         )
         differ = [
             k for k in ("rate", "temperature") if len({r.conditions.get(k) for r in results}) > 1

@@ -214,6 +214,8 @@ def test_a_strain_that_was_not_zeroed_is_taken_off_and_told(offset, spacing):
     curve = found_in(strain + offset, stress)
     assert [caveat.kind for caveat in curve.warnings] == ["strain not zeroed"]
     assert f"reads {offset:.3g} before the load" in curve.warnings[0].text
+    # A load that was set to zero under a preload within the elastic part looks the same.
+    assert ("under a preload" in curve.warnings[0].text) == (offset == 0.0005)
     straight = found_in(strain, stress)
     np.testing.assert_allclose(curve.strain[3:100], straight.strain[3:100], atol=1.5e-5)
     left = found_in(strain + offset, stress, toe="off")
@@ -420,6 +422,20 @@ def test_what_a_short_record_cannot_tell_is_none_with_a_reason():
     few = tensile_properties(np.array([0, 0.05, 0.1]), np.array([0, 300.0, 310.0]))
     assert few.modulus_mpa.value is None
     assert few.uniform_elongation.value is None
+
+
+@pytest.mark.parametrize("points", [26, 60, 200, 400])
+def test_a_modulus_of_a_record_without_elastic_points_is_a_bound_and_tells_no_proof_stress(points):
+    """Annealed copper, which yields at 9 MPa: a chord of 3 to 13 GPa made Rp0.2 half as large again."""
+    strain = np.linspace(0.0, 0.3, points)
+    stress = np.minimum(118e3 * strain, 480.0 * strain**0.42)
+    found = tensile_properties(np.expm1(strain), stress / np.exp(strain))
+    assert found.modulus_mpa.value is None or found.modulus_mpa.at_least
+    assert found.proof_stress_mpa.value is None
+    raw = RawCurve("copper", strain, stress, "true", "true")
+    settings = CurveSettings(law="swift")
+    curve = clean(raw, CurveTarget.of(settings, settings.build_law()))
+    assert not [caveat for caveat in curve.warnings if caveat.blocks]
 
 
 def independent(strain, stress, low, high):
