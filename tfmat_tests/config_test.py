@@ -206,12 +206,9 @@ def test_a_config_file_is_run_as_it_is_now_and_leaves_nothing(tmp_path: pathlib.
 
 def test_values_of_a_config_file_are_converted_too(tmp_path: pathlib.Path) -> None:
     lines = [
-        "config.optimizer.clip_norm = 1",
-        "config.model.hidden_units = [10, 20]",
-        "config.data.max_strain = (0.1, 0.2)",
-        "config.ranges.G0 = (1000, 2000)",
-        "return config",
-    ]
+        "config.optimizer.clip_norm = 1", "config.model.hidden_units = [10, 20]",
+        "config.data.max_strain = (0.1, 0.2)", "config.ranges.G0 = (1000, 2000)", "return config",
+    ]  # fmt: skip
     (tmp_path / "mine.py").write_text(START + "".join(f"    {line}\n" for line in lines))
     config = load_config(tmp_path / "mine.py")
     assert isinstance(config.optimizer.clip_norm, float)

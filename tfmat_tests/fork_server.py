@@ -31,18 +31,10 @@ from tfmat_tests.graphs import may_be_plain
 from tfmat_tests.pictures import may_be_blank
 
 LOADED = (
-    "arviz_stats.base",
-    "keras",
-    "tensorflow",
-    "horovod.tensorflow",
-    "tfmat.cli.train",
-    "tfmat.identification.evaluate",
-    "tfmat.identification.answer",
-    "tfmat.networks",
-    "tfmat.report.pages",
-    "tfmat.training.run",
-    "tfmat.workflow",
-)
+    "arviz_stats.base", "keras", "tensorflow", "horovod.tensorflow", "tfmat.cli.train",
+    "tfmat.identification.evaluate", "tfmat.identification.answer", "tfmat.networks",
+    "tfmat.report.pages", "tfmat.training.run", "tfmat.workflow",
+)  # fmt: skip
 LENGTH = struct.Struct("!I")  # of a request in JSON, before it
 # Seconds after which a program says on standard error where each of its threads is; tests wait longer for one.
 TOLD_AFTER = 450.0

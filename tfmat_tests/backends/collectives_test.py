@@ -46,8 +46,3 @@ def test_clocks_that_are_apart_are_found_within_the_error_that_is_said():
     for offset, right in zip(found, truth, strict=True):
         assert abs(offset.seconds - right) <= offset.error + 1e-12
         assert offset.error < 1e-3
-
-
-def test_ranks_of_one_node_have_one_clock():
-    barriers = [Barriers("a", [0.0], [1.0]), Barriers("a", [0.5], [1.5])]
-    assert clock_offsets(barriers) == [(0.0, 0.0), (0.0, 0.0)]

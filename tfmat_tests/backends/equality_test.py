@@ -9,7 +9,6 @@ import pytest
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.data.pipeline import MemorySource, StreamSource
-from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import (
     BATCH,
@@ -147,30 +146,6 @@ def test_regularisers_count_once_a_batch(data, pieces, monkeypatch):
     train(backend, ours, keras.optimizers.SGD(0.01), data, [14, 6])
     for a, b in zip(expected, ours.get_weights(), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
-
-
-def test_state_travels_as_plain_arrays(data):
-    model, backend = model_for("sgd"), make_backend("single")
-    backend.build(model, make_functional("adam"), per_example_function("mse"), {})
-    one, two = blocks(backend, data, [3, 3])
-    backend.train(*one)
-    saved = backend.read()
-    first = backend.train(*two)
-    other = make_backend("single")
-    other.build(model_for("sgd"), make_functional("adam"), per_example_function("mse"), {})
-    other.write(saved)
-    np.testing.assert_array_equal(other.train(*two), first)
-
-
-def test_a_state_that_does_not_fit_is_refused_whole():
-    backend = make_backend("single")
-    backend.build(model_for("sgd"), make_functional("adam"), per_example_function("mse"), {})
-    before = backend.read()
-    wrong = {**before, "weights/0": before["weights/0"] + 1, "weights/1": np.zeros(99)}
-    with pytest.raises(InputError, match=r"weights/1 .* has shape \[25\], saved is shape \[99\]"):
-        backend.write(wrong)
-    for name, array in backend.read().items():
-        np.testing.assert_array_equal(array, before[name])
 
 
 def test_arrays_on_the_cpu_are_shared_not_copied():

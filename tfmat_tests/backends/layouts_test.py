@@ -75,17 +75,6 @@ def test_the_first_rule_that_matches_holds():
     )
 
 
-def test_zero_stages_divide_slots_then_gradients_then_weights():
-    for stage, divided in (
-        (1, ["slots"]),
-        (2, ["slots", "gradient"]),
-        (3, ["slots", "gradient", "stored"]),
-    ):
-        for part in ("slots", "gradient", "stored"):
-            found = _specs("batch:2,model:2", stage=stage, part=part)["hidden/kernel"]
-            assert found == ("batch,model" if part in divided else "-,model")
-
-
 @pytest.mark.parametrize(
     ("mesh", "rules", "message"),
     [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends.exchange import narrow_product, orthonormal_rows
+from tfmat.backends.exchange import orthonormal_rows
 
 
 def _rows(kind, count, dtype):
@@ -44,11 +44,3 @@ def test_what_is_no_number_stays_none():
     rows = _rows("independent", 4, "float32")
     rows[2, 5] = np.nan
     assert np.isnan(orthonormal_rows(tf.constant(rows)).numpy()).any()
-
-
-@pytest.mark.parametrize("shape", [(1200, 125), (7, 50), (36, 60)])
-def test_a_narrow_product(shape):
-    random = np.random.default_rng(0)
-    matrix, factor = random.normal(size=shape), random.normal(size=(shape[1], 4))
-    found = narrow_product(tf.constant(matrix), tf.constant(factor))
-    np.testing.assert_allclose(found, (matrix @ factor).T, rtol=1e-12, atol=1e-12)

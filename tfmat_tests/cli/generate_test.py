@@ -42,21 +42,9 @@ def test_says_where_the_set_is_and_how_to_use_it(tmp_path, capsys):
 
 
 def test_flags_become_settings(tmp_path, done):
-    done(
-        "generate",
-        *_flags(tmp_path),
-        "--law=voce",
-        "--range=Q=50,1600",
-        "--range",
-        "b=1,40",
-        "--fix=E=193000",
-        "--max_strain=0.1,0.5",
-        "--strength_mpa=none",
-        "--noise_mpa=2",
-        "--noise_relative=0.01",
-        "--seed=7",
-        "--num_threads=1",
-    )
+    flags = "--law=voce --range=Q=50,1600 --range b=1,40 --fix=E=193000 --max_strain=0.1,0.5"
+    flags += " --strength_mpa=none --noise_mpa=2 --noise_relative=0.01 --seed=7 --num_threads=1"
+    done("generate", *_flags(tmp_path), *flags.split())
     settings = CurveSettings(
         law="voce",
         ranges={"Q": (50.0, 1600.0), "b": (1.0, 40.0)},
@@ -72,22 +60,10 @@ def test_flags_become_settings(tmp_path, done):
 
 
 def test_flags_of_tests_become_settings(tmp_path, done, refused):
-    done(
-        "generate",
-        *_flags(tmp_path),
-        "--law=ogden",
-        "--tests=planar,uniaxial",
-        "--test_range=max_strain=1,3",
-        "--missing_tests=0.4",
-        "--num_points=20",
-    )
-    settings = CurveSettings(
-        law="ogden",
-        tests=("planar", "uniaxial"),
-        test_ranges={"max_strain": (1.0, 3.0)},
-        missing_tests=0.4,
-        num_points=20,
-    )
+    flags = "--tests=planar,uniaxial --test_range=max_strain=1,3 --missing_tests=0.4"
+    done("generate", *_flags(tmp_path), "--law=ogden", *flags.split(), "--num_points=20")
+    tests = {"tests": ("planar", "uniaxial"), "test_ranges": {"max_strain": (1.0, 3.0)}}
+    settings = CurveSettings(law="ogden", **tests, missing_tests=0.4, num_points=20)
     dataset = PackedDataset.open(dataset_folder(tmp_path, settings, 0, 2000, 50))
     assert dataset.features.shape[1:] == (40, 3)
     said = refused("generate", *_flags(tmp_path), "--law=ogden", "--tests=planer")
@@ -135,14 +111,8 @@ def test_damage_and_its_repair(tmp_path, done, refused):
 def test_own_curves(tmp_path, done, refused):
     strain = np.linspace(0.0, 0.01, 50)
     modulus = np.linspace(1000.0, 2000.0, 20)[:, None]
-    np.savez(
-        tmp_path / "mine.npz",
-        strain=strain,
-        stress=modulus * strain,
-        parameters=modulus,
-        names=["E"],
-        units=["MPa"],
-    )
+    arrays = {"strain": strain, "stress": modulus * strain, "parameters": modulus}
+    np.savez(tmp_path / "mine.npz", **arrays, names=["E"], units=["MPa"])
     out = done("generate", f"--from={tmp_path}/mine.npz", f"--data_dir={tmp_path}/data")
     (folder,) = (tmp_path / "data").iterdir()
     assert (
@@ -159,6 +129,7 @@ def test_own_curves(tmp_path, done, refused):
         (("--num_curve=10",), "unknown flag --num_curve; did you mean '--num_curves'?"),
         (("--num_curves=3",), "--num_curves=3"),
         (("--num_curves=many",), "--num_curves is 'many'; give a whole number"),
+        (("--num_test=-1",), "--num_test"),
         (("--seed=-1",), "--seed=-1"),
         (("--noise_mpa=-1",), "--noise_mpa=-1"),
         (("--noise_relative=2",), "--noise_relative is 2.0; give a fraction below 1"),

@@ -5,7 +5,6 @@ import dataclasses
 import gc
 import logging
 import mmap
-import os
 import pathlib
 import shutil
 import signal
@@ -143,20 +142,6 @@ def test_find_dataset(tmp_path: pathlib.Path) -> None:
     assert find_dataset(folder, *arguments) == folder
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"num_curves": 3}, "num_curves is 3"),
-        ({"num_test": -1}, "num_test is -1"),
-        ({"seed": -1}, "seed is -1"),
-    ],
-)
-def test_impossible_numbers(tmp_path: pathlib.Path, change: dict[str, int], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        generate(tmp_path, **change)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_scale_that_hides_the_curves_is_refused(tmp_path: pathlib.Path) -> None:
     """Divided by 4.6e18, every stress is zero for a network."""
     dataset = generate_dataset(SETTINGS, seed=0, num_curves=4, num_test=0, data_dir=tmp_path)
@@ -283,30 +268,6 @@ def test_manifests_that_cannot_be_used(tmp_path: pathlib.Path) -> None:
         repair_dataset(folder)
 
 
-def test_an_interrupt_keeps_finished_shards(tmp_path: pathlib.Path) -> None:
-    def interrupt(done: int, total: int) -> None:
-        if done > 3 * 2048:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        generate(tmp_path / "a", progress=interrupt)
-    (folder,) = (tmp_path / "a").iterdir()
-    assert not _temporary(folder)
-    finished = [
-        shard
-        for shard, checksums in enumerate(read_json(folder / "manifest.json")["shards"])
-        if checksums
-    ]
-    assert finished == [0, 1, 2]
-    assert len(shard_bytes(folder)) == 6
-    with pytest.raises(InputError, match=r"shard-00003-of-00005 was not finished \(and 1 more\)"):
-        PackedDataset.open(folder)
-    calls: list[int] = []
-    generate(tmp_path / "a", progress=lambda done, total: calls.append(done))
-    assert calls[0] == 3 * 2048
-    assert shard_bytes(folder) == shard_bytes(generate(tmp_path / "b").folder)
-
-
 _CHILD = """
 import sys, time
 from tfmat.records.simulation import CurveSettings
@@ -408,14 +369,6 @@ def _whole_or_absent(folder: pathlib.Path) -> int:
     return len(features)
 
 
-def test_too_little_space_is_said_before_starting(small_disk: pathlib.Path) -> None:
-    with pytest.raises(
-        InputError, match=r"needs 20\.0 MB and only 6\.3 MB are free; free some space"
-    ):
-        _generate(small_disk / "data", num_curves=100_000 - 480)
-    assert not list(small_disk.iterdir())
-
-
 def test_a_disk_that_fills_up_on_the_way(small_disk: pathlib.Path) -> None:
     # 6 shards of 0.8 MB of a law that takes its time, so that most are still to come when the disk is full.
     settings = CurveSettings(law="ramberg_osgood", num_points=64)
@@ -473,22 +426,6 @@ except test.InputError as error:
     assert _whole_or_absent(tmp_path) == 0
     _generate(tmp_path)
     assert _whole_or_absent(tmp_path) == 10
-
-
-def test_a_file_in_the_way(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "data").write_text("not a folder")
-    with pytest.raises(
-        InputError, match=r"cannot write .*data.*: (Not a directory|File exists); choose another"
-    ):
-        _generate(tmp_path / "data")
-    assert (tmp_path / "data").read_text() == "not a folder"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_the_right_to_write(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "data").mkdir(mode=0o555)
-    with pytest.raises(InputError, match="Permission denied; choose a folder that can be written"):
-        _generate(tmp_path / "data")
 
 
 # --------------------------------------------------------------------------------------------------

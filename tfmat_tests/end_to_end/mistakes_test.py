@@ -5,7 +5,6 @@ import shutil
 import signal
 import time
 
-import numpy as np
 import pytest
 
 from tfmat.cli.main import COMMANDS
@@ -133,14 +132,6 @@ def test_data_that_do_not_fit_the_command(refused: Refuse, voce_set: PackedDatas
     )
     line = refused(*SMALL_RUN, data, "--config.global_batch_size=1600")
     assert "leaves 1500 for training" in line
-
-
-def test_own_curves_that_cannot_be_packed(refused: Refuse, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "text.npz").write_text("strain,stress")
-    np.savez(tmp_path / "half.npz", strain=np.zeros((3, 5)))
-    (tmp_path / "curves.xlsx").write_text("")
-    for name in ("text.npz", "half.npz", "curves.xlsx", "none.npz"):
-        assert name in refused("generate", f"--from={name}")
 
 
 def test_a_damaged_checkpoint_is_named(programs: ForkServer, tmp_path: pathlib.Path) -> None:

@@ -14,24 +14,14 @@ import numpy as np
 # Its val_loss rises by 5 % and by 20 % after the first epoch, so that the best model is not the last one, and the
 # callback ends it.
 SMALL_RUN = (
-    "train",
-    "--config=configs/smoke.py",
-    "--config.data.num_curves=810",
-    "--config.data.num_test=20",
-    "--config.data.num_validation=160",
-    "--config.data.num_points=32",
-    "--config.global_batch_size=20",
-    "--config.train_for=3epochs",
-    "--config.steps_per_call=4",
-    "--config.checkpoint.every=11steps",
-    "--config.model.conv_filters=2",
-    "--config.model.kernel_sizes=3",
-    "--config.model.hidden_units=6",
-    "--config.model.dropout=0.1",
+    "train", "--config=configs/smoke.py", "--config.data.num_curves=810",
+    "--config.data.num_test=20", "--config.data.num_validation=160", "--config.data.num_points=32",
+    "--config.global_batch_size=20", "--config.train_for=3epochs", "--config.steps_per_call=4",
+    "--config.checkpoint.every=11steps", "--config.model.conv_filters=2",
+    "--config.model.kernel_sizes=3", "--config.model.hidden_units=6", "--config.model.dropout=0.1",
     "--config.model.batch_normalization=synchronized",
-    "--config.callbacks.early_stopping_patience=2",
-    "--workdir=run",
-)
+    "--config.callbacks.early_stopping_patience=2", "--workdir=run",
+)  # fmt: skip
 TOTAL_STEPS = 3 * 31
 REASON = "a callback stopped the run after epoch 3"
 

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import pathlib
-import random
 import shutil
 import signal
 import time
@@ -107,23 +106,6 @@ def _stops(program: Program) -> bool:
                 return True
         time.sleep(0.001)
     return False
-
-
-@pytest.mark.large
-@pytest.mark.parametrize("seed", range(10))
-def test_killed_at_random_times(
-    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, seed: int
-) -> None:
-    generator = random.Random(seed)
-    for _ in range(8):
-        program = programs.start(*SMALL_RUN, cwd=tmp_path)
-        deadline = time.monotonic() + generator.uniform(0.0, 5.0)
-        while program.running() and time.monotonic() < deadline:
-            time.sleep(0.001)
-        program.kill()
-        assert program.wait().status in (0, -signal.SIGKILL)
-    _finish(programs, tmp_path)
-    assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
 # Right before the second checkpoint that a process writes.

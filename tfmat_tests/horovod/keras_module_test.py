@@ -17,14 +17,9 @@ from tfmat_tests.processes import PATIENCE, rank_environment, real_python
 
 # Three ranks do these, since they could do them otherwise than two, and two ranks the others; --all runs all with both.
 WITH_THREE = {
-    "check_arguments",
-    "check_broadcast_of_all_state",
-    "check_collectives",
-    "check_embeddings",
-    "check_lengths_are_compared",
-    "check_metrics_over_unequal_shards",
-    "check_process_set",
-}
+    "check_arguments", "check_broadcast_of_all_state", "check_collectives", "check_embeddings",
+    "check_lengths_are_compared", "check_metrics_over_unequal_shards", "check_process_set",
+}  # fmt: skip
 EXAMPLE = "docs/examples/horovod_keras_mnist.py"
 
 

@@ -310,20 +310,36 @@ def test_pairs_of_real_metals_are_plausible(metal):
 
 
 @pytest.mark.parametrize(
-    ("modulus", "strength", "kind"),
+    ("names", "modulus", "strength", "kind"),
     [
-        (51e3, 1821, "implausible modulus for the strength"),
-        (80e3, 2000, "implausible modulus for the strength"),
-        (30e3, 700, "implausible modulus for the strength"),
-        (1041e3, 581, "implausible modulus"),
-        (20.5e3, 400, "implausible modulus"),
-        (2.0, 0.4, "implausible modulus"),
+        (METALS, 51e3, 1821, "implausible modulus for the strength"),
+        (METALS, 80e3, 2000, "implausible modulus for the strength"),
+        (METALS, 30e3, 700, "implausible modulus for the strength"),
+        (METALS, 1041e3, 581, "implausible modulus"),
+        (METALS, 20.5e3, 400, "implausible modulus"),
+        (METALS, 2.0, 0.4, "implausible modulus"),
+        # A light metal's modulus with a steel's strength.
+        (["voce"], 40e3, 510.0, "rare modulus"),
+        (["voce"], 50e3, 600.0, "rare modulus"),
+        (["voce"], 72e3, 1100.0, "rare modulus"),
+        # Magnesium, tin, the strongest aluminium, and a titanium alloy.
+        (["voce"], 45e3, 400.0, None),
+        (["voce"], 50e3, 30.0, None),
+        (["voce"], 71e3, 740.0, None),
+        (["voce"], 80e3, 1100.0, None),
+        # Laminates in shear.
+        (["hahn_tsai"], 5e3, 90.0, None),
+        (["ladeveze_shear"], 4.2e3, 70.0, None),
+        (["tanh_shear"], 1.2e3, 60.0, None),
+        (["tanh_shear"], 1.0e3, 130.0, "implausible modulus for the strength"),
+        (["hahn_tsai"], 70e3, 90.0, "implausible modulus"),
     ],
 )
-def test_pairs_of_no_metal_are_told(modulus, strength, kind):
-    for name in METALS:
+def test_pairs_of_no_material_are_told(names, modulus, strength, kind):
+    for name in names:
         found = check_answer(find_law(name), parameters(name, modulus), strength)
-        assert found is not None and found[0] == kind and found[2]
+        assert (found and found[0]) == kind
+        assert found is None or found[2] == (kind != "rare modulus")
 
 
 @pytest.mark.parametrize(
@@ -335,24 +351,6 @@ def test_a_third_more_strain_makes_a_rare_modulus_of_a_steel(true, is_told):
     assert (found is not None and found[0] == "rare modulus" and not found[2]) == is_told
     assert check_answer(find_law("voce"), parameters("voce", true), 400.0) is None
     assert check_answer(find_law("voce"), parameters("voce", 0.75 * true), 400.0, 600.0) is None
-
-
-@pytest.mark.parametrize(
-    ("modulus", "strength", "is_told"),
-    [
-        (40e3, 510.0, True),
-        (50e3, 600.0, True),
-        (72e3, 1100.0, True),
-        # Magnesium, tin, the strongest aluminium, and a titanium alloy.
-        (45e3, 400.0, False),
-        (50e3, 30.0, False),
-        (71e3, 740.0, False),
-        (80e3, 1100.0, False),
-    ],
-)
-def test_a_light_metal_s_modulus_with_a_steel_s_strength_is_told(modulus, strength, is_told):
-    found = check_answer(find_law("voce"), parameters("voce", modulus), strength)
-    assert (found is not None and found[0] == "rare modulus" and not found[2]) == is_told
 
 
 @pytest.mark.parametrize(
@@ -368,21 +366,6 @@ def test_a_modulus_above_the_stiffest_common_alloys_is_told(modulus, is_told, ce
 def test_a_given_modulus_is_not_judged():
     law = type(find_law("voce"))(fixed={"E": 51e3})
     assert check_answer(law, parameters("voce", 51e3), 1821) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "modulus", "strength", "plausible"),
-    [
-        ("hahn_tsai", 5e3, 90.0, True),
-        ("ladeveze_shear", 4.2e3, 70.0, True),
-        ("tanh_shear", 1.2e3, 60.0, True),
-        ("tanh_shear", 1.0e3, 130.0, False),
-        ("hahn_tsai", 70e3, 90.0, False),
-    ],
-)
-def test_laminates_in_shear(name, modulus, strength, plausible):
-    found = check_answer(find_law(name), parameters(name, modulus), strength)
-    assert (found is None) == plausible
 
 
 @pytest.mark.parametrize(

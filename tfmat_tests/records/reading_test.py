@@ -1192,31 +1192,13 @@ def test_a_header_and_a_row_of_units_must_not_disagree(tmp_path, header, row):
 @pytest.mark.parametrize(
     "name",
     [
-        "Plastic strain",
-        "Plastic Strain, mm/mm",
-        "Strain (plastic)",
-        "plastische Dehnung [-]",
-        "Dehnung plastisch",
-        "déformation plastique",
-        "deformación plástica",
-        "deformazione plastica",
-        "epsilon_p",
-        "eps_pl",
-        "εp",
-        "PEEQ",
-        "塑性ひずみ",
-        "elastic strain",
-        "Permanent strain",
-        "inelastic strain",
-        "bleibende Dehnung",
-        "Пластическая деформация",
-        "Упругая деформация",
-        "Πλαστική παραμόρφωση",
-        "소성변형률",
-        "탄성변형률",
-        "Odkształcenie sprężyste",
+        "Plastic strain", "Plastic Strain, mm/mm", "Strain (plastic)", "plastische Dehnung [-]",
+        "Dehnung plastisch", "déformation plastique", "deformación plástica",
+        "deformazione plastica", "epsilon_p", "eps_pl", "εp", "PEEQ", "塑性ひずみ", "elastic strain",
+        "Permanent strain", "inelastic strain", "bleibende Dehnung", "Пластическая деформация",
+        "Упругая деформация", "Πλαστική παραμόρφωση", "소성변형률", "탄성변형률", "Odkształcenie sprężyste",
     ],
-)
+)  # fmt: skip
 def test_a_part_of_the_strain_is_not_taken_for_the_total(tmp_path, name):
     path = write(tmp_path, table(f"{name};Stress", ";"))
     for options in ({}, {"strain_column": "1", "strain_unit": "-"}):

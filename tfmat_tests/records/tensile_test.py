@@ -231,8 +231,8 @@ def test_an_offset_of_a_fiftieth_of_the_strain_is_told_whatever_the_elastic_part
     assert [caveat.kind for caveat in curve.warnings] == ["strain not zeroed"] * told
 
 
-@pytest.mark.parametrize("offset", [18.0, -18.0, 30.0])
-@pytest.mark.parametrize("spacing", [(12, 200), (400, 400)])
+@pytest.mark.parametrize("offset", [15.0, -15.0, 18.0, -18.0, 30.0, 40.0])
+@pytest.mark.parametrize("spacing", [(12, 200), (60, 200), (400, 400)])
 def test_a_load_at_zero_strain_is_told(offset, spacing):
     strain, stress = voce_tension(spacing)
     curve = found_in(strain, stress + offset)
@@ -241,15 +241,6 @@ def test_a_load_at_zero_strain_is_told(offset, spacing):
     assert f"MPa too {'high' if offset > 0 else 'low'}" in caveat.advice
     yielded = np.interp(0.0008, curve.strain, curve.stress_mpa)
     assert yielded == pytest.approx(160.0, abs=3.0)
-
-
-@pytest.mark.parametrize("load", [-15.0, 15.0, 40.0])
-@pytest.mark.parametrize("spacing", [(12, 200), (60, 200), (400, 400)])
-def test_a_load_that_was_not_zeroed_is_told(load, spacing):
-    strain, stress = voce_tension(spacing)
-    curve = found_in(strain, stress + load)
-    (caveat,) = [caveat for caveat in curve.warnings if caveat.kind == "load at zero strain"]
-    assert f"too {'high' if load > 0 else 'low'}" in caveat.advice
 
 
 def test_a_load_that_few_elastic_points_cannot_shift_is_told_with_its_size():

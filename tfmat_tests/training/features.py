@@ -228,49 +228,30 @@ STEP_BY_STEP = dataclasses.replace(
 WITH_ALL = {
     "single": {
         "a transformer: dense layers on sequences",
-        "`LSTM`, `GRU`, depthwise and separable convolutions",
-        "`Embedding` with Adam",
-        "`mixed_bfloat16`",
-        "`mixed_float16` with `loss_scale_factor`",
-        "`BatchNormalization`",
-        "`sample_weight`",
-        "`class_weight`",
-        "`keras.metrics.AUC`",
-        "several outputs, a dictionary of losses",
-        "regularizers and constraints of weights",
+        "`LSTM`, `GRU`, depthwise and separable convolutions", "`Embedding` with Adam",
+        "`mixed_bfloat16`", "`mixed_float16` with `loss_scale_factor`", "`BatchNormalization`",
+        "`sample_weight`", "`class_weight`", "`keras.metrics.AUC`",
+        "several outputs, a dictionary of losses", "regularizers and constraints of weights",
     },
     "horovod": {
-        "a transformer: dense layers on sequences",
-        "`mixed_bfloat16`",
-        "`class_weight`",
-        "`keras.metrics` objects",
-        "several outputs, a dictionary of losses",
+        "a transformer: dense layers on sequences", "`mixed_bfloat16`", "`class_weight`",
+        "`keras.metrics` objects", "several outputs, a dictionary of losses",
         "`use_ema` with `ema_overwrite_frequency`",
     },
     "mesh": {
-        "`mixed_bfloat16`",
-        "`class_weight`",
-        "`keras.metrics.AUC`",
-        "regularizers and constraints of weights",
-        "`use_ema` with `ema_overwrite_frequency`",
+        "`mixed_bfloat16`", "`class_weight`", "`keras.metrics.AUC`",
+        "regularizers and constraints of weights", "`use_ema` with `ema_overwrite_frequency`",
     },
     # Half of these the checks of tfmat_tests/horovod compare with Keras, too.
     "fit": {
         "a transformer: dense layers on sequences",
-        "`LSTM`, `GRU`, depthwise and separable convolutions",
-        "`Embedding` with Adam",
-        "`LossScaleOptimizer`",
-        "`sample_weight`",
-        "`class_weight`",
-        "`keras.metrics` objects",
-        "`keras.metrics.AUC`",
-        "several outputs, a dictionary of losses",
-        "`use_ema` with `ema_overwrite_frequency`",
-        "`gradient_accumulation_steps`",
-        "`add_loss` in a layer",
-        "`activity_regularizer`",
+        "`LSTM`, `GRU`, depthwise and separable convolutions", "`Embedding` with Adam",
+        "`LossScaleOptimizer`", "`sample_weight`", "`class_weight`", "`keras.metrics` objects",
+        "`keras.metrics.AUC`", "several outputs, a dictionary of losses",
+        "`use_ema` with `ema_overwrite_frequency`", "`gradient_accumulation_steps`",
+        "`add_loss` in a layer", "`activity_regularizer`",
     },
-}
+}  # fmt: skip
 
 
 def ordered_batches():

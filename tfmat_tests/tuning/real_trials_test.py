@@ -32,12 +32,9 @@ def get_search():
 """
 # Cheap steps, and so many epochs of them that a worker is surely met while it trains.
 SMALL = (
-    "--config.data.num_test=20",
-    "--config.data.num_points=32",
-    "--config.model.conv_filters=2",
-    "--config.model.kernel_sizes=3",
-    "--config.train_for=8epochs",
-)
+    "--config.data.num_test=20", "--config.data.num_points=32", "--config.model.conv_filters=2",
+    "--config.model.kernel_sizes=3", "--config.train_for=8epochs",
+)  # fmt: skip
 
 
 class RealSearch(Search):
