@@ -872,10 +872,14 @@ def _by_errors(
     tests = driven if isinstance(driven, TestSet) else TestSet((History(strain=driven),))
     slopes = law.label_derivatives(driven, found.labels) * weights[:, :, None]
     values = residuals.values(found.labels)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        # Of these very slopes: the search's JᵀJ is a step older, and long steps hardly change some responses. Either
+        # that step or rounding of what nothing holds would look like errors that the residuals tell of.
+        held = covariance_of(np.swapaxes(slopes, 1, 2) @ slopes, without_open=True)
 
     def by(size: float, effects: Array) -> Array:
         weighted = size * effects * weights[:, :, None]
-        return _moved_by(slopes, found.normal, values, sigma, weighted)
+        return _moved_by(slopes, held, values, sigma, weighted)
 
     def by_strain(size: float, is_shift: bool) -> Array:
         below, above = (
@@ -883,7 +887,7 @@ def _by_errors(
             for step in (-_STEP, _STEP)
         )
         unexplained = (
-            np.square(_taken(slopes, found.normal, side * weights[:, :, None])[1]).sum(axis=(1, 2))
+            np.square(_taken(slopes, held, side * weights[:, :, None])[1]).sum(axis=(1, 2))
             for side in (below, above)
         )
         nearer = np.less(*unexplained)
@@ -910,16 +914,14 @@ def _by_errors(
     return added, shared
 
 
-def _taken(slopes: Array, normal: Array, effects: Array) -> tuple[Array, Array]:
+def _taken(slopes: Array, held: Array, effects: Array) -> tuple[Array, Array]:
     """How far errors move the labels, and what of their effects the slopes leave; arguments as of `_moved_by`."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # Rounding would move labels that nothing holds, and look like errors that the residuals tell of.
-        held = covariance_of(normal, without_open=True)
         moved = held @ (np.swapaxes(slopes, 1, 2) @ effects)
         return moved, effects - slopes @ moved
 
 
-def _moved_by(slopes: Array, normal: Array, values: Array, sigma: Array, effects: Array) -> Array:
+def _moved_by(slopes: Array, held: Array, values: Array, sigma: Array, effects: Array) -> Array:
     """The covariance that errors add to the labels of a fit which took them for zero, [curves, p, p].
 
     To first order errors δ whose effects on the responses are D move a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. The
@@ -927,12 +929,12 @@ def _moved_by(slopes: Array, normal: Array, values: Array, sigma: Array, effects
     residuals counts, or 1 where that is less.
 
     Args:
-      slopes: J, [curves, points, p]; normal: JᵀJ; values: the residuals, [curves, points], of standard deviation
-        `sigma` [curves].
+      slopes: J, [curves, points, p]; held: (JᵀJ)⁻¹ without what is open, [curves, p, p]; values: the residuals,
+        [curves, points], of standard deviation `sigma` [curves].
       effects: D, of errors that are independent and have standard deviation 1, [curves, points, errors].
     """
     variance = np.square(sigma)[:, None, None]
-    moved, left = _taken(slopes, normal, effects)
+    moved, left = _taken(slopes, held, effects)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # Their own axes keep rounding out of errors that the residuals tell nothing of.
         sizes, axes = np.linalg.eigh(np.nan_to_num(np.swapaxes(left, 1, 2) @ left))

@@ -393,6 +393,19 @@ def test_open_parameters_leave_the_intervals_of_others_alone():
         assert found[name].ci95 == pytest.approx(known[name].ci95, rel=0.01)
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_parameters_that_hardly_count_do_not_tell_how_stiff_the_machine_is(seed):
+    """The curve leaves six of seven parameters nearly open, and the machine E to 2 % all the same."""
+    plastic = np.linspace(0.0, 0.11, 240)
+    stress = 145 + (95 + 350 * plastic) * (1 - np.exp(-22 * plastic))
+    strain = np.append(np.linspace(0, 145 / 71e3, 40)[:-1], plastic + stress / 71e3)
+    stress = np.append(71e3 * strain[:39], stress)
+    stress += np.random.default_rng(seed).normal(0, 0.5, len(stress))
+    options = {"strain_measure": "true", "stress_measure": "true", "law": "swift_voce"}
+    modulus = tfmat.identify(strain, stress, **options).parameters["E"]
+    assert modulus.std / modulus.value == pytest.approx(0.0201, abs=0.0003)
+
+
 @pytest.mark.parametrize(
     "header", ["Strain rate (1/s),Temperature (K)", "strain_rate [s^-1],T [K]", "rate /s,T /K"]
 )
