@@ -53,7 +53,7 @@ from tfmat.optimizers import (
     slots_of,
 )
 from tfmat.training.meter import Meter, Trace, write_profile
-from tfmat.training.run_folder import Checkpoint, RunFolder, Status
+from tfmat.training.run_folder import Checkpoint, RunFolder, Status, read_metrics
 
 # --------------------------------------------------------------------------------------------------
 # The examples of a run as backends take them: with their weights, as batches, and all of them for an evaluation.
@@ -640,10 +640,11 @@ class Run:
     def _recorded_history(self) -> dict[str, list[float]]:
         """The logs of the epochs in metrics.jsonl, which rank 0 tells all others."""
         history: dict[str, list[float]] = {}
-        for record in self._folder.metrics() if self._folder else []:
+        path = self._folder.path / "metrics.jsonl" if self._folder else None
+        for record in read_metrics(path) if path else []:
             for name, value in record.items():
                 if name.removeprefix("val_") in ("loss", *self._metrics):
-                    history.setdefault(name, []).append(value)
+                    history.setdefault(name, []).append(math.nan if value is None else value)
         return self._collectives.broadcast(history)
 
     # Lengths and precision are found, the step is built.

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import itertools
 import json
 import math
 import os
@@ -257,23 +256,12 @@ class RunFolder:
         except OSError as error:
             raise write_error(path, error) from error
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, without a last line that was cut short; empty for a new run."""
-        path = self.path / "metrics.jsonl"
-        records = []
-        for line in path.read_text("utf-8").splitlines() if path.exists() else []:
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
-        return records
-
     def truncate_metrics(self, step: int) -> None:
         """Drops the lines after `step`, and a last line that was cut short: the run will write them again."""
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return
-        kept = itertools.takewhile(lambda record: record["step"] <= step, self.metrics())
+        kept = [record for record in read_metrics(path) if record["step"] <= step]
         with atomic_write(path, "w") as file:
             file.writelines(json.dumps(record) + "\n" for record in kept)
 
