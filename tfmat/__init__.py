@@ -11,7 +11,6 @@ __version__ = "0.2.0"
 
 # Name -> module. TensorFlow is imported when one of them is first used, not by `import tfmat`.
 _PUBLIC = {
-    "ParallelSteps": "tfmat.training.run",
     "Trainer": "tfmat.training.run",
     "identify": "tfmat.identification.api",
     "mesh_backend": "tfmat.backends.registry",
@@ -20,7 +19,6 @@ _PUBLIC = {
 }
 
 __all__ = [
-    "ParallelSteps",
     "Trainer",
     "__version__",
     "identify",

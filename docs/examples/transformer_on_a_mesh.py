@@ -24,6 +24,7 @@ backend = tfmat.mesh_backend(
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 LENGTH, WIDTH, HEADS = 12, 32, 4
 
@@ -52,32 +53,29 @@ def make_encoder():
 
 
 features, labels = make_examples(4_000, seed=0)
-random = np.random.default_rng(0)
-rows = np.stack([random.permutation(4_000)[:100] for _ in range(20)]).astype("int32")
-
-# Both before the first step, whose graph is then compiled once.
 model, single = make_encoder(), make_encoder()
-steps = tfmat.ParallelSteps(
-    model, keras.optimizers.Adam(4e-3), "mse", backend, metrics={"mae": "mae"}
-)
-data = steps.place(features, labels)
-steps.train(*data, rows)  # many steps in one call
-steps.sync_model()
 
-# The same twenty steps on one device, in Keras's own loop.
+
+def make_trainer():
+    """A trainer of `model` on the mesh; each begins with an optimizer of its own."""
+    adam = keras.optimizers.Adam(4e-3)
+    return tfmat.Trainer(model, loss="mse", optimizer=adam, backend=backend, quiet=True)
+
+
+# Twenty steps, and the same on one device by Keras's own `fit`; a tf.data set has one order for both.
+batches = tf.data.Dataset.from_tensor_slices((features[:2_000], labels[:2_000])).batch(100)
+make_trainer().fit(batches, global_batch_size=100, train_for="20steps")
 single.compile(keras.optimizers.Adam(4e-3), loss="mse")
-for batch in rows:
-    single.train_on_batch(features[batch], labels[batch])
+single.fit(batches, verbose=0)
 worst = max(
     np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
     for ours, theirs in zip(model.get_weights(), single.get_weights(), strict=True)
 )
 print(f"after 20 steps the weights differ from one device's by {worst:.1e} of their norm")
-print("bytes on each device:", steps.bytes_per_device())
+print("bytes on each device:", backend.bytes_per_device())
 
-for _ in range(9):
-    rows = np.stack([random.permutation(4_000)[:100] for _ in range(20)]).astype("int32")
-    results = steps.train(*data, rows)
-print(f"training loss {results['loss'].mean():.4f} after 200 steps")
-test = steps.evaluate(*make_examples(1_000, seed=1))
+trainer = make_trainer()
+history = trainer.fit(features, labels, global_batch_size=100, train_for="5epochs").history
+print(f"training loss {history['loss'][-1]:.4f} in the fifth epoch")
+test = trainer.evaluate(*make_examples(1_000, seed=1))
 print(f"test: mean squared error {test['loss']:.4f}, of the mean answer it would be 0.33")

@@ -716,10 +716,6 @@ class Backend(abc.ABC):
         """Does as `train`, in inference mode, and changes nothing."""
 
     @abc.abstractmethod
-    def predict(self, features: Any) -> Any:
-        """Outputs of the model with the present state: an array, or a structure of arrays as the model's outputs."""
-
-    @abc.abstractmethod
     def read(self) -> Arrays:
         """The whole state as plain arrays: `weights/i`, `non_trainable/i`, `slots/i` in Keras's order.
 

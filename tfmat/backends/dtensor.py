@@ -527,7 +527,6 @@ class DTensorBackend(Backend):
         )
         self._step.apply = divided(self._step.apply, self.plan, self._specs.slots, relayout)
         add_extras(self._step, self)
-        self._predict_step = tf.function(self._predict, autograph=False)
         self._coupling_step: Step | None = Step(model, optimizer, loss, metrics, auxiliary_loss)
         self._capacity = steps_a_call()
         self._usable: dict[Any, bool] = {}  # which loops TensorFlow took
@@ -566,20 +565,6 @@ class DTensorBackend(Backend):
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
         return self._run("evaluate", data, indices, weights, num_examples)
-
-    def predict(self, features: Any) -> Any:
-        arrays = tf.nest.map_structure(np.asarray, features)
-        count = len(tf.nest.flatten(arrays)[0])
-        parts = tf.nest.map_structure(
-            lambda array: self._tensors.pack(
-                np.concatenate([array, np.repeat(array[:1], self._missing(count), axis=0)]),
-                self._batch_spec(array.ndim),
-            ),
-            arrays,
-        )
-        with self._refusals_told(), self.collectives.losses_told():
-            outputs = self._predict_step(parts)
-            return tf.nest.map_structure(lambda output: host(output)[:count], outputs)
 
     def read(self) -> Arrays:
         specs = self._specs.named()
@@ -709,12 +694,6 @@ class DTensorBackend(Backend):
     def _evaluate_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
         batch = Batch.gather(data, rows, weights, num_examples)
         return self._step.evaluate(self._read(), [batch])
-
-    def _predict(self, features: Any) -> Any:
-        return tf.nest.map_structure(
-            lambda output: self._tensors.relayout(output, (None,) * len(output.shape)),
-            self._step.predict(self._read(), features),
-        )
 
     @contextlib.contextmanager
     def _refusals_told(self) -> Iterator[None]:

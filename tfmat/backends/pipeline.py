@@ -866,14 +866,6 @@ class PipelineBackend(SingleBackend):
         theory = bubble(self.place_in_mesh.num_stages, self._micro_batches)
         return {"waiting_for_stages": share, "bubble_in_theory": theory}
 
-    def predict(self, features: Any) -> Any:
-        """See Backend.predict; every process calls it, with the same features."""
-        with self.collectives.losses_told():
-            outputs = super().predict(features)
-            is_last = self.place_in_mesh.stage + 1 == self.place_in_mesh.num_stages
-            mine = outputs if is_last else None
-            return self.collectives.gather(mine)[self.place_in_mesh.chain[-1]]
-
     def training_columns(self, global_batch_size: int) -> slice:
         columns = self.columns(global_batch_size)
         if columns.stop - columns.start < self._micro_batches:
@@ -946,10 +938,6 @@ class PipelineBackend(SingleBackend):
         self.collectives.begin_graph("evaluate")
         sums = block.each(step)
         return self.collectives.sum([sums])[0]
-
-    def _predict(self, features: Any) -> Any:
-        self.collectives.begin_graph("predict")
-        return self._stage_step.predicted(self._read(), features)
 
 
 def _no_loss(labels: Any, outputs: Any) -> tf.Tensor:

@@ -150,17 +150,6 @@ class SingleBackend(Backend):
         self._try_coupling(data, indices)
         return self._run(self._evaluate_steps, data, indices, weights, num_examples)
 
-    def predict(self, features: Any) -> Any:
-        if "predict" not in self._functions:
-            self._functions["predict"] = tf.function(
-                self._predict, reduce_retracing=True, autograph=False
-            )
-        outputs = self._functions["predict"](features)
-        return tf.nest.map_structure(lambda output: output.numpy(), outputs)
-
-    def _predict(self, features: Any) -> Any:
-        return self._step.predict(self._read(), features)
-
     def columns(self, global_batch_size: int) -> slice:
         return part_of_batch(global_batch_size, self.replica, self.world_size)
 

@@ -11,7 +11,6 @@ from tfmat.backends.step import Step, what_couples
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
 from tfmat.optimizers import make_functional
-from tfmat.training.run import ParallelSteps
 
 layers, ops = keras.layers, keras.ops
 RANDOM = np.random.default_rng(0)
@@ -55,6 +54,11 @@ def _model(*more, outputs=1):
     return keras.Sequential([layers.Input((3,)), layers.Dense(4, activation="tanh"), *more, *ends])
 
 
+def _step(model, loss, labels, backend):
+    trainer = tfmat.Trainer(model, loss=loss, optimizer="sgd", backend=backend, quiet=True)
+    trainer.fit(X, labels, global_batch_size=20, train_for="1steps")
+
+
 pytestmark = pytest.mark.usefixtures("float64")
 
 
@@ -94,9 +98,9 @@ def test_the_weights_of_fit_with_a_partial_batch(make, make_loss, labels):
     ],
 )
 def test_parts_of_a_batch_are_refused(make, loss, labels, name):
-    steps = ParallelSteps(make(), "sgd", loss, make_backend("single", accumulate=2))
+    backend = make_backend("single", accumulate=2)
     with pytest.raises(InputError, match=f"{name} gives an example.*accumulate=2.*; use") as caught:
-        steps.train(X, labels)
+        _step(make(), loss, labels, backend)
     assert "\n" not in str(caught.value)
 
 
@@ -113,7 +117,7 @@ def test_parts_of_a_batch_are_refused(make, loss, labels, name):
 def test_what_knows_of_padding_stays_padded(layer):
     backend = make_backend("single")
     # A loss that nobody knows, or no trial would be made.
-    ParallelSteps(_model(layer()), "sgd", lambda y, p: ops.abs(y - p), backend).train(X, Y)
+    _step(_model(layer()), lambda y, p: ops.abs(y - p), Y, backend)
     assert backend._coupled is False
 
 

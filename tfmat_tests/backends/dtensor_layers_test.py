@@ -70,11 +70,11 @@ for backend in (mesh, make_backend("single")):
             layers.GaussianNoise(0.3, seed=2),
             layers.Dense(1),
         ])
-        steps = tfmat.ParallelSteps(model, keras.optimizers.SGD(0.1), "mse", backend)
-        for _ in range(3):
-            steps.train(x, x[:, :1])
+        trainer = tfmat.Trainer(
+            model, loss="mse", optimizer=keras.optimizers.SGD(0.1), backend=backend, quiet=True
+        )
+        trainer.fit(x, x[:, :1], global_batch_size=16, train_for="3steps")
         backend.check_replicas(3)
-        steps.sync_model()
         found.append(model.get_weights())
 for one, other in zip(*found):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -10,7 +10,6 @@ from tfmat.backends import make_backend
 from tfmat.backends.step import check_whole_batch
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
-from tfmat.training.run import ParallelSteps
 
 layers = keras.layers
 X, Y = np.ones((8, 4), "f"), np.ones((8, 1), "f")
@@ -18,6 +17,14 @@ X, Y = np.ones((8, 4), "f"), np.ones((8, 1), "f")
 
 def model(*more, **options):
     return keras.Sequential([layers.Input((4,)), *more, layers.Dense(1, name="last", **options)])
+
+
+def step(made, backend, features=X, labels=Y, optimizer="sgd", **options):
+    """Loss and metrics of one step on all examples."""
+    trainer = tfmat.Trainer(
+        made, loss="mse", optimizer=optimizer, backend=backend, quiet=True, **options
+    )
+    return trainer.fit(features, labels, global_batch_size=8, train_for="1steps").history
 
 
 @pytest.mark.parametrize(
@@ -36,7 +43,7 @@ def test_layers(layer, optimizer, options, message):
     made = keras.Model(inputs, layers.Dense(1)(layer(inputs)))
     features, labels = (np.ones((8, 3, 4), "f"), np.ones((8, 3, 1), "f")) if masked else (X, Y)
     with pytest.raises(InputError, match=message) as caught:
-        ParallelSteps(made, optimizer, "mse", backend).train(features, labels)
+        step(made, backend, features, labels, optimizer)
     assert "\n" not in str(caught.value)
 
 
@@ -46,27 +53,15 @@ def test_own_steps_of_a_model(name, kind):
     inputs = layers.Input((4,))
     parts = [[inputs, layers.Dense(1)]] if kind is keras.Sequential else [inputs, inputs]
     made = type("Mine", (kind,), {name: lambda *arguments: None})(*parts)
-    for take in (
-        lambda: tfmat.Trainer(made),
-        lambda: ParallelSteps(made, "sgd", "mse", make_backend("single")),
-    ):
-        with pytest.raises(InputError, match=f"model Mine has its own {name}.*; give") as caught:
-            take()
-        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=f"model Mine has its own {name}.*; give") as caught:
+        tfmat.Trainer(made)
+    assert "\n" not in str(caught.value)
 
 
 def test_parts_of_a_batch_that_are_normalised_by_themselves_are_taken():
     backend = make_backend("single", accumulate=2)
     made = model(ExampleWeightedBatchNormalization(synchronized=False))
-    steps = ParallelSteps(made, "sgd", "mse", backend, metrics={"auc": keras.metrics.AUC()})
-    assert np.isfinite(steps.train(X, Y)["loss"])
-
-
-def test_weights_in_the_place_of_rows():
-    """As train_on_batch(x, y, sample_weight) has them."""
-    steps = ParallelSteps(model(), "sgd", "mse", make_backend("single"))
-    with pytest.raises(InputError, match="rows has numbers of type float64; .*sample_weight="):
-        steps.train(X, Y, np.ones(8))
+    assert np.isfinite(step(made, backend, metrics={"auc": keras.metrics.AUC()})["loss"][0])
 
 
 def test_a_horovod_backend_that_is_not_started(monkeypatch):
@@ -74,7 +69,7 @@ def test_a_horovod_backend_that_is_not_started(monkeypatch):
     for name, value in (("RANK", 0), ("SIZE", 2), ("LOCAL_RANK", 0), ("LOCAL_SIZE", 2)):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
     with pytest.raises(InputError, match="the Horovod backend is not started"):
-        ParallelSteps(model(), "sgd", "mse", make_backend("horovod"))
+        step(model(), make_backend("horovod"))
 
 
 class Cut(keras.layers.Layer):
@@ -86,21 +81,18 @@ class Cut(keras.layers.Layer):
 
 def test_a_loss_that_depends_on_no_weight_is_refused():
     made = keras.Sequential([layers.Input((4,)), layers.Dense(1), Cut()])
-    steps = ParallelSteps(made, "sgd", "mse", make_backend("single"))
     with pytest.raises(InputError, match="the loss depends on none of the model's weights"):
-        steps.train(X, Y)
+        step(made, make_backend("single"))
 
 
 def test_weights_on_which_the_loss_does_not_depend_are_named_and_stay():
     """As Keras's own loop warns of them, and leaves them."""
     made = model(layers.Dense(3, name="first"), Cut())
     before = [weight.copy() for weight in made.get_weights()]
-    steps = ParallelSteps(made, "adam", "mse", make_backend("single"))
     with pytest.warns(
         UserWarning, match=r"does not depend on \S+first/kernel, \S+first/bias, which"
     ):
-        steps.train(X, Y)
-    steps.sync_model()
+        step(made, make_backend("single"), optimizer="adam")
     changed = [not np.array_equal(a, b) for a, b in zip(before, made.get_weights(), strict=True)]
     assert changed == [False, False, True, True]
 

@@ -219,10 +219,6 @@ FEATURES = {
 }
 
 SEVERAL = FEATURES["several outputs, a dictionary of losses"]
-# Of what ParallelSteps is given in another form than the Trainer, all in one: arrays by name, weights, and statistics.
-STEP_BY_STEP = dataclasses.replace(
-    SEVERAL, model=lambda: _several_outputs(layers.BatchNormalization()), weights=WEIGHTS
-)
 # One backend trains what all have in common, and with --all each does. Keras's own `fit` makes the loss,
 # and what is told apart here is the optimizer's.
 WITH_ALL = {

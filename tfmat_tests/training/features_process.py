@@ -1,7 +1,7 @@
 """Trains rows of the table: `python -m THIS FOLDER mesh [all]`, or `mpirun -np 2 python -m THIS FOLDER horovod`.
 
 FOLDER/<where>.json has for each row the metrics, or the error, and the warnings; FOLDER/<where>-<row>.npz the weights.
-The second command does that for `horovod` and for `fit`. <where>-steps is what ParallelSteps made of STEP_BY_STEP.
+The second command does that for `horovod` and for `fit`.
 """
 
 import json
@@ -36,21 +36,6 @@ def train(feature, backend):
         **given,
     )
     return model.get_weights(), {name: result.history[name][-1] for name in feature.metrics()}
-
-
-def train_step_by_step(feature, backend):
-    """The same by ParallelSteps, whose batches are as many rows as there are examples; no metrics of a whole epoch."""
-    import tfmat
-    from tfmat_tests.training.features import ordered_batches
-
-    model = feature.make_model()
-    steps = tfmat.ParallelSteps(
-        model, feature.optimizer(), feature.loss, backend, metrics=feature.metrics()
-    )
-    for rows in ordered_batches():
-        steps.train(feature.features, feature.labels, rows, sample_weight=feature.weights)
-    steps.sync_model()
-    return model.get_weights(), {}
 
 
 def fit_with_horovod(feature, rank):
@@ -115,7 +100,7 @@ def run_all(folder, where, run, rank, features, without=()):
 def main(folder, where, how_many=""):
     """See the module."""
     from tfmat.backends import make_backend
-    from tfmat_tests.training.features import FEATURES, STEP_BY_STEP, WITH_ALL
+    from tfmat_tests.training.features import FEATURES, WITH_ALL
 
     rank = find_processes().rank
     if where == "mesh":
@@ -129,14 +114,6 @@ def main(folder, where, how_many=""):
         without = {} if how_many else WITH_ALL
         run_all(
             folder, where, lambda each: train(each, backend), rank, FEATURES, without.get(where, ())
-        )
-        one_by_one = {"steps": STEP_BY_STEP}
-        run_all(
-            folder,
-            f"{where}-steps",
-            lambda each: train_step_by_step(each, backend),
-            rank,
-            one_by_one,
         )
         if where == "horovod":
             import tfmat.horovod as hvd

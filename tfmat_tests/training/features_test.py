@@ -8,7 +8,7 @@ import pytest
 from tfmat_tests import mpi
 from tfmat_tests.processes import PATIENCE
 from tfmat_tests.training import features
-from tfmat_tests.training.features import FEATURES, RANKS, STEP_BY_STEP, WITH_ALL
+from tfmat_tests.training.features import FEATURES, RANKS, WITH_ALL
 
 PAGE = mpi.PROJECT / "docs" / "your_own_model.md"
 # In the order of the table.
@@ -42,7 +42,7 @@ def outcomes(tmp_path_factory, programs, run_all):
     folder, known = tmp_path_factory.mktemp("features"), set()
 
     def of(column):
-        where = "horovod" if column.startswith(("fit", "horovod")) else column.partition("-")[0]
+        where = "horovod" if column == "fit" else column
         if where not in known:
             program = ["-m", "tfmat_tests.training.features_process", str(folder), where]
             program += ["all"] if run_all else []
@@ -78,13 +78,6 @@ def plain():
         return known[key]
 
     return steps
-
-
-@pytest.fixture(scope="module")
-def one_by_one():
-    """Begin and end of Keras's own steps of STEP_BY_STEP."""
-    begin = STEP_BY_STEP.make_model().get_weights()
-    return begin, features.plain_steps(STEP_BY_STEP, features.ordered_batches())[0]
 
 
 def error_of(weights, expected, begin):
@@ -123,13 +116,3 @@ def test_cell(row, column, outcomes, plain):
         assert error_of(weights, whole, begin) > 1e-2  # or the cell would be "works"
         begin, expected, _ = plain(row, column, RANKS)
     assert error_of(weights, expected, begin) < FEATURES[row].tolerance
-
-
-@pytest.mark.parametrize("column", COLUMNS[:3])
-def test_steps_one_by_one(column, outcomes, one_by_one):
-    """ParallelSteps on every backend, batches that no worker shares evenly among them."""
-    found, folder = outcomes(f"{column}-steps")
-    outcome = found["steps"]
-    assert "error" not in outcome, outcome
-    begin, expected = one_by_one
-    assert error_of(weights_of(folder, f"{column}-steps", 0), expected, begin) < 1e-4
