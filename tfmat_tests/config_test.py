@@ -70,9 +70,7 @@ def test_the_study() -> None:
     assert baseline.optimizer.schedule == "constant"
 
 
-def test_shipped_configs_are_found_from_any_folder(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shipped_configs_are_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     expected = find_config_file("configs/smoke.py")
     assert find_config_file("smoke.py") == find_config_file("smoke") == expected
@@ -226,9 +224,7 @@ def test_saved_and_read_again(tmp_path: pathlib.Path) -> None:
     assert json.loads((tmp_path / "config.json").read_text())["model"]["hidden_units"] == [8, 9]
 
 
-def test_configs_are_found_inside_an_installed_package(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configs_are_found_inside_an_installed_package(tmp_path, monkeypatch):
     (tmp_path / "site" / "tfmat" / "configs").mkdir(parents=True)
     (tmp_path / "site" / "tfmat" / "configs" / "own.py").write_text(START + "    return config\n")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "site" / "tfmat" / "config.py"))

@@ -19,9 +19,7 @@ def test_seconds(seconds: float, text: str) -> None:
     assert clock_text(seconds) == text
 
 
-def test_a_line_goes_to_standard_error_and_to_the_logger(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_line_goes_to_standard_error_and_to_the_logger(capsys):
     lines: list[str] = []
 
     class Listener(logging.Handler):

@@ -272,10 +272,7 @@ def test_what_works_where():
 
 @pytest.fixture(scope="module")
 def site(programs: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The site, built as strictly as `tools/docs build` does it: a warning of any kind is an error.
-
-    The programs of the gallery, and what they start, are forks, too.
-    """
+    """The site, as strict as `tools/docs build`: a warning is an error. The gallery's programs are forks, too."""
     if os.environ.get("CI") != "true" and importlib.util.find_spec("mkdocs") is None:
         pytest.skip("the docs extra is not installed: ./tools/setup docs")
     folder = tmp_path_factory.mktemp("site")

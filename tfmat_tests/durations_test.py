@@ -1,6 +1,4 @@
-"""Lengths of training as people write them; and where epochs begin when the batch grows, against a list made step by
-step.
-"""
+"""Lengths of training as people write them; epochs of a batch that grows, against a list made step by step."""
 
 import itertools
 

@@ -65,9 +65,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: pathlib.Path) -> None:
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_signal_while_the_file_is_made_leaves_none(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_while_the_file_is_made_leaves_none(tmp_path, monkeypatch):
     """On a slow disk it comes during the call, and Python hears it when that has returned: the file is there."""
     for owner, original in ((files, builtins.open), (os, os.open)):
 

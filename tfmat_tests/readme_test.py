@@ -169,10 +169,7 @@ def _same_but_for_rounding(printed: str, shown: str) -> bool:
 
 
 def test_the_commands_of_readme_in_a_fresh_clone(clone: pathlib.Path) -> None:
-    """Every command in one shell, and the Python behind them; training, which takes minutes, only tells its help.
-
-    The packages are those of this environment: nothing comes from the network, and nothing of tfmat from elsewhere.
-    """
+    """Every command in one shell, with this environment's packages; training only tells its help."""
     text = (clone / "README.md").read_text("utf-8")
     commands = re.findall(r"^ {4}(\S.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
     assert commands[:2] == ["./tools/setup", ". .venv/bin/activate"]

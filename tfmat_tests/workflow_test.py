@@ -40,9 +40,7 @@ def _config(**changes: str):
     return config
 
 
-def test_the_config_says_what_is_simulated(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_config_says_what_is_simulated(tmp_path, capsys):
     config = _config(
         law="voce", ranges__Q="50,1600", fixed__E="193000", data__noise_mpa="2",
         data__max_strain="0.1,0.4", data__num_points="64", data__noise_relative="0.01",
@@ -85,9 +83,7 @@ def test_the_sidecar_gives_the_numbers_a_meaning(tmp_path: pathlib.Path) -> None
         ({"model.uncertainty": "flow", "loss_weights": "8,1"}, "loss_weights weigh squared errors"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_anything_is_made(
-    tmp_path: pathlib.Path, changes: dict[str, str], message: str
-) -> None:
+def test_what_cannot_be_trained_is_refused_before_anything_is_made(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         main_job(_config(**changes), workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
     assert not list(tmp_path.iterdir())
@@ -136,9 +132,7 @@ def test_files_of_a_run(finished: pathlib.Path) -> None:
         assert line["val_loss"] == pytest.approx(np.mean(parts), rel=1e-5)
 
 
-def test_a_run_on_tests_ends_with_an_example_that_can_be_identified_again(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_on_tests_ends_with_an_example_that_can_be_identified_again(tmp_path, capsys):
     config = _config(law="mooney_rivlin", data__num_points="32", data__missing_tests="0.3")
     main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
     said = capsys.readouterr().err
@@ -173,9 +167,7 @@ def test_the_best_model_is_the_one_of_the_best_epoch(finished: pathlib.Path) -> 
     assert loss == pytest.approx(min(line["val_loss"] for line in lines), rel=1e-4)
 
 
-def test_a_variance_head_is_trained_calibrated_once_and_evaluated(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_variance_head_is_trained_calibrated_once_and_evaluated(tmp_path, capsys):
     """In a run that is shorter than its warm-up, and says that it cuts it."""
     config = _config(
         data__num_curves="800",
@@ -215,10 +207,7 @@ def test_a_variance_head_is_trained_calibrated_once_and_evaluated(
 
 def test_a_posterior_is_trained_and_judged(tmp_path: pathlib.Path) -> None:
     config = _config(
-        data__num_curves="800",
-        train_for="40steps",
-        model__uncertainty="flow",
-        model__couplings="1",
+        data__num_curves="800", train_for="40steps", model__uncertainty="flow", model__couplings="1"
     )
     folder = tmp_path / "run"
     main_job(config, workdir=str(folder), data_dir=str(tmp_path / "data"))
@@ -240,10 +229,7 @@ def test_a_posterior_is_trained_and_judged(tmp_path: pathlib.Path) -> None:
     [
         ({"accumulate": "2"}, "accumulate=2 is for --backend=horovod"),
         ({"local_steps": "4"}, "local_steps=4 is for --backend=horovod"),
-        (
-            {"local_steps": "4", "outer_momentum": "0.5"},
-            "outer_momentum=0.5 with local_steps=4 diverges",
-        ),
+        ({"local_steps": "4", "outer_momentum": "0.5"}, "outer_momentum=0.5 with local_steps=4 diverges"),
         ({"data__sharding": "independent"}, "data.sharding=independent is for --backend=horovod"),
         ({"mesh": "batch"}, "'batch' is no axis"),
         ({"layouts": "hidden/kernl=-,batch"}, "matches no variable"),

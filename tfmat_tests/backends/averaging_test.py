@@ -149,10 +149,7 @@ def test_a_given_order_of_exchanges_is_that_of_numpy(float64):
 
 
 def simulate(exchanges, workers, loop):
-    """Weights after 20 steps of the problem by Keras's train_on_batch on each part, averaged as `exchanges` says.
-
-    The workers take turns at one model, which each finds as it left it but for what averagings did.
-    """
+    """Weights after 20 steps of Keras's train_on_batch on each part, by turns, averaged as `exchanges` says."""
     states = [list(loop.start) for _ in range(workers)]
     partners = {(call, part): (worker, other) for call, part, worker, other in exchanges}
     features, labels = (array.astype("float64") for array in make_data())
@@ -181,11 +178,7 @@ def simulate(exchanges, workers, loop):
 
 @pytest.mark.parametrize(
     ("case", "workers"),
-    [
-        pytest.param("turns", 2, marks=pytest.mark.large),
-        ("turns", 3),
-        ("every second", 3),
-    ],
+    [pytest.param("turns", 2, marks=pytest.mark.large), ("turns", 3), ("every second", 3)],
 )
 def test_ranks_that_take_turns_are_a_keras_loop(case, workers, found, loop):
     """Real ranks; the 14th batch has parts without examples, which nobody takes a step for."""

@@ -96,10 +96,7 @@ def test_weights_and_exchanges(mesh, programs):
     ],
 )
 def test_what_else_comes_in_trains_as_on_one_device(mesh, what, programs):
-    """Records of several tests, of which a third lacks one; a plastic spectrum; what stands behind fits.
-
-    The program compares every weight with Keras's own loop.
-    """
+    """Records of which a third lacks a test, a plastic spectrum, what stands behind fits: all weights are Keras's."""
     assert "COUNTS" in programs.python("-c", EQUALITY, mesh, *what, **ONE_BY_ONE)
 
 

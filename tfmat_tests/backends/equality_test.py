@@ -94,9 +94,7 @@ def test_weights_of_a_plain_keras_loop(optimizer, source_class, precision, data,
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "precision"),
-    _cases(IN_PIECES, OPTIMIZERS, PRECISIONS),
-    indirect=["precision"],
+    ("optimizer", "precision"), _cases(IN_PIECES, OPTIMIZERS, PRECISIONS), indirect=["precision"]
 )
 def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, plain, monkeypatch):
     """As `tfmat train` runs it; here the number is set, since TensorFlow's threads are fixed once it has started."""

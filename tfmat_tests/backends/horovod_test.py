@@ -102,11 +102,7 @@ def _equal_cases(run_all, ranks):
     return found
 
 
-ONE = {
-    "optimizer": "nesterov",
-    "precision": "float64",
-    "num_examples": NUM_EXAMPLES,
-}
+ONE = {"optimizer": "nesterov", "precision": "float64", "num_examples": NUM_EXAMPLES}
 # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
 NORMALIZED = {"optimizer": "clipped", "model": {**DENSE, "batch_normalization": "synchronized"}}
 
@@ -135,11 +131,7 @@ def _cases_of_any_rank(run_all, ranks):
             "posterior-float64": {"optimizer": "adam", "model": flow},
             "spectrum": {"model": {"representation": "plastic_spectrum"}},
             # NovoGrad has a step a tensor: Adam makes whole steps of gradients that are nothing but float32's rounding.
-            "posterior-float32": {
-                "optimizer": "novograd",
-                "precision": "float32",
-                "model": flow,
-            },
+            "posterior-float32": {"optimizer": "novograd", "precision": "float32", "model": flow},
             # Slow to build, and so the last: of larger numbers of ranks, three have it.
             "posterior-compiled": {**folded, "compiled": True},
         }
@@ -148,10 +140,7 @@ def _cases_of_any_rank(run_all, ranks):
 
 
 def _divided_cases(run_all, ranks):
-    """Slots in parts, norms of whole tensors, which are summed from them, and sums by nodes.
-
-    The ranks are in turns on two nodes: from three on a node has several.
-    """
+    """Slots in parts, norms of whole tensors summed from them, and sums by nodes: ranks in turns on two nodes."""
     hierarchical = {"options": {"reduction": "hierarchical"}}
     by_nodes = {**hierarchical, "name": "by nodes"}
     normalized = {**hierarchical, **NORMALIZED, "name": "normalized by nodes"}
@@ -194,10 +183,7 @@ def _near_cases(run_all):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, run_all):
-    """Number of ranks, name of a part -> name of a case -> arrays of rank 0.
-
-    One mpirun trains all parts of some ranks; under --all each part has its own, since that takes minutes.
-    """
+    """Number of ranks, name of a part -> case -> arrays of rank 0; under --all each part has its own mpirun."""
     known = {}
 
     def train(ranks, part):

@@ -53,10 +53,7 @@ def change(model):
 
 
 def test_the_step_is_that_of_keras_with_a_mixed_policy_in_those_layers_alone():
-    """Keras's layer with dtype="mixed_bfloat16", TensorFlow's tape in a graph (it fuses as ours does), Keras's SGD.
-
-    2 % is what the docs promise of half precision; float32 is further away, or nothing would be computed in bfloat16.
-    """
+    """Keras's mixed_bfloat16, tape and SGD in a graph; 2 % is what the docs promise, and float32 is further away."""
     plain, optimizer = make_model(dtype="mixed_bfloat16"), keras.optimizers.SGD(0.05)
 
     @tf.function(autograph=False)

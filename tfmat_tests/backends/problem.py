@@ -229,10 +229,7 @@ class PlainWorkers:
         return self
 
     def gradients(self, step, alone):
-        """Each worker's gradients of the mean loss over the global batch, or over its own examples where it is `alone`.
-
-        And the sum of the loss over the global batch.
-        """
+        """Each worker's gradients of the global batch's mean loss, or of its own (`alone`), and the sum of the loss."""
         rows = contract_rows(step, batch=BATCH_OF_TWO)
         found, total = [], 0.0
         for worker, model in enumerate(self.models):

@@ -12,12 +12,7 @@ from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.pipeline import make_stages
 from tfmat.backends.segments import recomputation_of
-from tfmat.backends.step import (
-    Batch,
-    State,
-    Step,
-    chosen_layers,
-)
+from tfmat.backends.step import Batch, State, Step, chosen_layers
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat_tests import graphs
@@ -91,9 +86,7 @@ def test_a_network_of_a_config(float64):
     ("where", "gradients_follow", "times"),
     [(None, True, 1), ("every:100", True, 1), ("every:100", False, 2), ("sum2", False, 2)],
 )
-def test_a_pipeline_stage_is_computed_again_where_others_come_between(
-    where, gradients_follow, times
-):
+def test_a_stage_is_computed_again_where_others_come_between(where, gradients_follow, times):
     """Counted in the graph: its two layers with a tanh, for the stage in one piece and with a cut of another stage."""
     model = residual_model(normalize=False)
     stage = make_stages(model, 2, "sum1").segments[0]
@@ -116,10 +109,7 @@ def test_a_pipeline_stage_is_computed_again_where_others_come_between(
 def test_parts_of_a_batch(float64):
     expected = trained(residual_model(normalize=False), keras.optimizers.SGD(0.1))
     found = trained(
-        residual_model(normalize=False),
-        keras.optimizers.SGD(0.1),
-        recompute="sum0",
-        accumulate=3,
+        residual_model(normalize=False), keras.optimizers.SGD(0.1), recompute="sum0", accumulate=3
     )
     check_equal(found, expected)
 
@@ -194,10 +184,7 @@ def test_it_takes_less_memory(programs):
 
 @pytest.mark.parametrize(
     ("where", "message"),
-    [
-        ("every:0", "every:K with K of 1 or more"),
-        ("every:9", "leaves the model in one piece"),
-    ],
+    [("every:0", "every:K with K of 1 or more"), ("every:9", "leaves the model in one piece")],
 )
 def test_refused(where, message):
     def build():

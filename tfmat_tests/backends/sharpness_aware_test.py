@@ -114,10 +114,7 @@ def test_both_passes_see_the_same_dropout_masks(data, plain):
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ("batch normalization", "accumulated"),
-        pytest.param(("plain",), marks=pytest.mark.large),
-    ],
+    [("batch normalization", "accumulated"), pytest.param(("plain",), marks=pytest.mark.large)],
     ids=", ".join,
 )
 def test_two_ranks_end_with_the_weights_of_the_plain_loop(names, data, plain, tmp_path):

@@ -173,9 +173,6 @@ def test_weights_and_settings_that_are_refused():
 
 def test_one_process_has_nothing_to_divide():
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
-    optimizer, backend = (
-        make_functional("adam"),
-        make_backend("horovod", zero_stage=2),
-    )
+    optimizer, backend = (make_functional("adam"), make_backend("horovod", zero_stage=2))
     backend.build(model, optimizer, lambda *_: 0.0, {})
     assert [tuple(v.shape) for v in optimizer.variables[2:4]] == [(3, 2), (3, 2)]

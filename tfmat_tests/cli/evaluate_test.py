@@ -51,7 +51,7 @@ def test_another_data_dir(workdir, trained_run):
     assert not (workdir / "figures" / "losses.png").exists()
 
 
-def test_the_reference_is_in_the_table_the_json_and_a_picture(
+def test_the_reference_is_in_table_json_and_picture(
     workdir, trained_run, tmp_path, capsys, refused
 ):
     folder = shutil.copytree(trained_run.dataset.folder, tmp_path / "data")
@@ -72,30 +72,26 @@ def test_the_reference_is_in_the_table_the_json_and_a_picture(
     assert "num_reference" in refused("evaluate", *arguments, "--num_reference=1")
 
 
-def test_without_noise_the_rest_is_evaluated_and_the_reason_said(workdir, tmp_path, capsys):
-    silent = generate_dataset(
-        CurveSettings(noise_mpa=0.0), seed=1, num_curves=8, num_test=20, data_dir=tmp_path
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"misfit": (0.001, 0.02)}, "no reference: the data set's curves depart from their law"),
+        ({"noise_mpa": 0.0}, "no reference: "),
+    ],
+)
+def test_curves_without_noise_or_a_law_have_no_reference(workdir, tmp_path, capsys, options, said):
+    data = generate_dataset(
+        CurveSettings(**options), seed=1, num_curves=8, num_test=20, data_dir=tmp_path
     )
-    assert main(["evaluate", f"--workdir={workdir}", f"--data_dir={silent.folder}"]) == 0
+    assert main(["evaluate", f"--workdir={workdir}", f"--data_dir={data.folder}"]) == 0
     captured = capsys.readouterr()
+    assert captured.err.startswith(said)
+    assert len(captured.err.splitlines()) == 1
     assert "20 test curves" in captured.out
-    assert captured.err.startswith("no reference: ")
-    assert len(captured.err.splitlines()) == 1
-    assert json.loads((workdir / "evaluation.json").read_text())["reference"] is None
-
-
-def test_curves_that_depart_from_their_law_have_no_reference(workdir, tmp_path, capsys):
-    departing = generate_dataset(
-        CurveSettings(misfit=(0.001, 0.02)), seed=1, num_curves=8, num_test=20, data_dir=tmp_path
-    )
-    assert main(["evaluate", f"--workdir={workdir}", f"--data_dir={departing.folder}"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err.startswith("no reference: the data set's curves depart from their law")
-    assert len(captured.err.splitlines()) == 1
     assert "η" not in captured.out and "× the noise" not in captured.out
     content = json.loads((workdir / "evaluation.json").read_text())
     assert content["reference"] is None and content["rmse_over_noise"] is None
-    assert not (departing.folder / "bayes_risk.json").exists()
+    assert not (data.folder / "bayes_risk.json").exists()
 
 
 def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, refused):
@@ -109,14 +105,3 @@ def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, refused):
         ),
     ):
         assert message in refused("evaluate", *arguments)
-
-
-def test_a_damaged_shard_is_named_before_anything_is_written(
-    workdir, trained_run, tmp_path, refused
-):
-    folder = shutil.copytree(trained_run.dataset.folder, tmp_path / "data")
-    shard = next(folder.glob("*.features"))
-    content = bytearray(shard.read_bytes())
-    content[1000] ^= 1
-    shard.write_bytes(content)
-    assert shard.name in refused("evaluate", f"--workdir={workdir}", f"--data_dir={folder}")

@@ -140,10 +140,7 @@ def test_pooled_and_given_parameters_in_table_json_and_csv(trained_run, tmp_path
     assert [result["curve"] for result in results] == ["0", "1", "2", "pooled (3 specimens)"]
     frame = pandas.read_csv(tmp_path / "out.csv")
     assert list(frame["curve"].astype(str)) == [result["curve"] for result in results]
-    for column, key in (
-        ("a [MPa^-3]", "value"),
-        ("a std [MPa^-3]", "std"),
-    ):
+    for column, key in (("a [MPa^-3]", "value"), ("a std [MPa^-3]", "std")):
         np.testing.assert_allclose(
             frame[column], [result["parameters"]["a"][key] for result in results]
         )
@@ -220,22 +217,9 @@ def test_a_bad_file_is_refused_before_tensorflow_is_loaded(trained_run, tmp_path
     assert process.stderr == "tfmat: none.csv: no such file\n"
 
 
-def test_real_metal_curves_in_ksi_are_refused_by_a_shear_model_with_a_reason(
-    trained_run, real_curves, capsys
-):
-    files = sorted(map(str, real_curves.glob("304L_astm_e8/*.dat")))
-    assert main(["identify", *files, f"--workdir={trained_run.workdir}", "--stress_unit=ksi"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 8
-    assert all("largest trained strength" in line for line in lines)
-
-
 @pytest.mark.parametrize("flags", [["--law=voce", "--json=a.json", "--csv=a.csv"], []])
 def test_least_squares_wait_for_no_heavy_library(tmp_path, flags):
-    """An answer without a picture or a sheet; voce has a network that comes with tfmat.
-
-    Measured strain is noisy, so that cleaning has something to do.
-    """
+    """Without a picture or a sheet, of a noisy strain that is cleaned; voce has a network that comes with tfmat."""
     strain = np.linspace(0.0, 0.1, 200)
     voce = find_law("voce").stress(strain[None], np.array([[2e5, 200.0, 300.0, 20.0]]))[0]
     random = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat_tests.records.files import write
-from tfmat_tests.records.made_tests import cycles, relaxation, rubber, saved
+from tfmat_tests.records.made_tests import relaxation, rubber
 
 
 @pytest.fixture
@@ -80,11 +80,6 @@ def test_specimens_of_a_table_are_pooled(files, capsys):
     assert names == {"a.png", "b.png", "pooled_2_specimens.png"}
 
 
-def test_a_card_of_a_record(files):
-    assert main(["identify", "uniaxial=UT.txt", "--law=ogden_1", "--card=abaqus"]) == 0
-    assert "*HYPERELASTIC, OGDEN" in pathlib.Path("cards/UT.abaqus.inp").read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -109,22 +104,6 @@ def test_a_card_of_a_record(files):
 def test_a_wrong_call_gets_one_line_and_status_2(files, refused, arguments, says):
     pathlib.Path("rubber.txt").write_text(pathlib.Path("UT.txt").read_text())
     assert says in refused("identify", *arguments)
-
-
-def test_every_bad_file_is_named(files, capsys):
-    strain = cycles()
-    saved(
-        files,
-        "true strain,true stress",
-        strain,
-        np.clip(200e3 * strain, -300, 300),
-        name="good.csv",
-    )
-    saved(files, "true strain,true stress", 100 * strain, strain, name="percent.csv")
-    assert main(["identify", "good.csv", "percent.csv", "none.csv", "--law=voce_chaboche_1"]) == 2
-    said = capsys.readouterr().err
-    assert "percent.csv: its strain goes to 1.2; if it is in percent" in said
-    assert "none.csv: no such file" in said
 
 
 def test_time_columns_are_settable(tmp_path, refused):

@@ -136,10 +136,7 @@ def test_plot_wants_a_law(capsys, tmp_path):
 def test_user_law_that_fails_its_check_ends_with_status_2(capsys, tmp_path):
     spec = _guide_law(tmp_path)
     path = tmp_path / "my_law.py"
-    path.write_text(
-        path.read_text("utf-8").replace("-by_share * share", "-by_share"),
-        "utf-8",
-    )
+    path.write_text(path.read_text("utf-8").replace("-by_share * share", "-by_share"), "utf-8")
     status, text = _run(capsys, spec)
     assert status == 2
     assert "FAILED  derivatives: d stress / d epsilon0 differs" in " ".join(
@@ -186,9 +183,7 @@ _MISTAKES = [
 
 
 @pytest.mark.parametrize(("right", "wrong", "said"), _MISTAKES)
-def test_a_wrong_law_answers_nothing_and_no_data_are_made_with_it(
-    refused, tmp_path, right, wrong, said
-):
+def test_a_wrong_law_answers_nothing_and_makes_no_data(refused, tmp_path, right, wrong, said):
     spec = _guide_law(tmp_path)
     curve = tmp_path / "curve.csv"
     strain = np.linspace(0.0, 0.003, 40)

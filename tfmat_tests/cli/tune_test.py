@@ -20,15 +20,12 @@ import pytest
         (["--status", "--max_trials=9"], "as it is; leave out --max_trials"),
         (["--status", "--config.seed=1"], "as it is; leave out --config.KEY"),
         (["--one_job"], "--one_job describes a SLURM job"),
-        (
-            ["--trial_command=true {config}", "--trial_reports"],
-            "--trial_reports is of trials by tfmat train",
-        ),
+        (["--trial_command=true {config}", "--trial_reports"], "--trial_reports is of trials by tfmat train"),
         (["--status", "--port=8050"], "--port is for a page that is served; add --status --serve"),
         (["--nobrowser"], "--browser is for a page that is served"),
         (["--gpus=1"], "add --launcher=slurm"),
     ],
-)
+)  # fmt: skip
 def test_mistakes(arguments, message, refused):
     assert message in refused("tune", "--workdir=search", *arguments)
 

@@ -180,25 +180,15 @@ def _truncate(path: pathlib.Path) -> None:
     [
         (_flip, "shard-00001-of-00005.features", "shard-00001-of-00005.features is damaged"),
         (_flip, "shard-00004-of-00005.labels", "shard-00004-of-00005.labels is damaged"),
-        (
-            _truncate,
-            "shard-00002-of-00005.features",
-            r"00002-of-00005.features is incomplete \(1000 of 393216 ",
-        ),
-        (
-            pathlib.Path.unlink,
-            "shard-00000-of-00005.labels",
-            "shard-00000-of-00005.labels is missing",
-        ),
+        (_truncate, "shard-00002-of-00005.features", r"00002-of-00005.features is incomplete \(1000 of 393216 "),
+        (pathlib.Path.unlink, "shard-00000-of-00005.labels", "shard-00000-of-00005.labels is missing"),
     ],
-)
-def test_damage_is_named_and_only_that_shard_made_again(
-    tmp_path: pathlib.Path, damage: object, name: str, message: str
-) -> None:
+)  # fmt: skip
+def test_damage_is_named_and_only_that_shard_made_again(tmp_path, damage, name, message):
     folder = generate(tmp_path).folder
     whole = shard_bytes(folder)
     inodes = {path.name: path.stat().st_ino for path in folder.glob("shard-*")}
-    damage(folder / name)  # type: ignore[operator]
+    damage(folder / name)
     with pytest.raises(InputError, match=rf"{message}.*run `tfmat generate --data_dir={folder}`"):
         PackedDataset.open(folder)
     # Names and sizes are looked at without reading, too.
@@ -217,9 +207,7 @@ def test_damage_is_named_and_only_that_shard_made_again(
     assert {other for other in inodes if not other.startswith(shard)} <= kept
 
 
-def test_the_same_call_repairs_too(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_same_call_repairs_too(tmp_path, caplog):
     folder = generate(tmp_path).folder
     whole = shard_bytes(folder)
     _flip(folder / "shard-00001-of-00005.features")
@@ -592,9 +580,7 @@ def test_what_is_damaged_counts_as_not_there(damage: str, tmp_path: pathlib.Path
     assert place.read("0") is None
 
 
-def test_a_folder_that_cannot_be_written_is_told_once(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
     place = Kept(tmp_path / "gone")
     with caplog.at_level(logging.WARNING, "tfmat"):
         for key in "01":

@@ -59,9 +59,7 @@ def _plain_order(
         (300, 2**63, 2**33, 64, 4096),
     ],
 )
-def test_agrees_with_a_plain_transcription(
-    num_examples: int, seed: int, epoch: int, shard_size: int, window: int
-) -> None:
+def test_agrees_with_a_plain_transcription(num_examples, seed, epoch, shard_size, window):
     order = ExampleOrder(num_examples, seed, shard_size, window)
     expected = _plain_order(num_examples, seed, epoch, shard_size, window)
     assert sorted(expected) == list(range(num_examples))

@@ -46,9 +46,7 @@ def test_a_full_disk_for_the_data(refused: Refuse, disk: Callable[[str], pathlib
     assert "needs 0.3 MB and only 0.1 MB are free; free some space or choose another folder" in line
 
 
-def test_folders_that_cannot_be_written(
-    refused: Refuse, disk: Callable[[str], pathlib.Path]
-) -> None:
+def test_folders_that_cannot_be_written(refused, disk):
     folder = disk("20m")
     assert _mount("-o", "remount,ro", str(folder))
     line = refused(*SMALL_RUN, f"--data_dir={folder}/data")
@@ -72,9 +70,7 @@ def test_folders_of_others(refused: Refuse, tmp_path: pathlib.Path) -> None:
         *(pytest.param(s, marks=pytest.mark.large) for s in ("4k", "16k", "1m", "2m", "6m", "9m")),
     ],
 )
-def test_a_full_disk_for_the_run(
-    programs: ForkServer, tmp_path: pathlib.Path, disk: Callable[[str], pathlib.Path], size: str
-) -> None:
+def test_a_full_disk_for_the_run(programs, tmp_path, disk, size):
     """Too small for the first files, for a checkpoint, for the best model, for the second checkpoint, ..."""
     folder = disk(size)
     ended = programs.run(

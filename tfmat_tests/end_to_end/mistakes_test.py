@@ -80,9 +80,7 @@ def test_on_the_command_line(refused: Refuse, arguments: list[str], message: str
         ("{}config.ranges.G0 = 1\n    return config\n", "ranges.G0 is 1; give two numbers"),
     ],
 )
-def test_in_a_config_file(
-    refused: Refuse, tmp_path: pathlib.Path, content: str | bytes, message: str
-) -> None:
+def test_in_a_config_file(refused, tmp_path, content, message):
     start = "from tfmat.config import default_config\n\ndef get_config():\n    config = default_config()\n    "
     if isinstance(content, str):
         content = content.replace("{}", start).encode()
@@ -107,9 +105,7 @@ def test_a_file_where_a_folder_should_be(refused: Refuse, tmp_path: pathlib.Path
     assert "cannot write file" in line and "choose another folder" in line
 
 
-def test_damaged_data_are_named_before_training(
-    refused: Refuse, tmp_path: pathlib.Path, voce_set: PackedDataset
-) -> None:
+def test_damaged_data_are_named_before_training(refused, tmp_path, voce_set):
     folder = shutil.copytree(voce_set.folder, tmp_path / "set")
     shard = next(folder.glob("*.features"))
     content = bytearray(shard.read_bytes())
@@ -152,9 +148,7 @@ def test_a_damaged_checkpoint_is_named(programs: ForkServer, tmp_path: pathlib.P
     }  # fmt: skip
 
 
-def test_a_data_set_that_is_not_there_is_no_folder_of_data_sets(
-    refused: Refuse, tmp_path: pathlib.Path, voce_set: PackedDataset
-) -> None:
+def test_a_data_set_that_is_not_there_is_no_folder_of_data_sets(refused, tmp_path, voce_set):
     shutil.copytree(voce_set.folder, tmp_path / "data" / voce_set.folder.name)
     wrong = voce_set.folder.name[:-8] + "00000000"
     said = refused("train", f"--data_dir=data/{wrong}", "--workdir=run")
@@ -163,9 +157,7 @@ def test_a_data_set_that_is_not_there_is_no_folder_of_data_sets(
     )
 
 
-def test_an_error_within_a_law_of_ones_own_is_one_line(
-    refused: Refuse, tmp_path: pathlib.Path
-) -> None:
+def test_an_error_within_a_law_of_ones_own_is_one_line(refused, tmp_path):
     (tmp_path / "law.py").write_text(
         "from tfmat.materials.metals import Voce\n\n\n"
         "class Mine(Voce):\n"

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 
 import numpy as np
-import pytest
 
 from tfmat_tests.end_to_end.runs import leftovers, status
 from tfmat_tests.pictures import BLANK
@@ -92,9 +91,7 @@ def test_own_labelled_curves_of_no_law(programs: ForkServer, tmp_path: pathlib.P
     assert "offload=slots changes nothing any more, give another workdir" in ended.err
 
 
-def test_the_guide_to_labelled_curves(
-    programs: ForkServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_guide_to_labelled_curves(programs, tmp_path, monkeypatch):
     """Program and commands of docs/finite_elements.md on labelled curves in turn; only the training is small."""
     text = (PROJECT / "docs" / "finite_elements.md").read_text("utf-8")
     section = text.partition("## Labelled curves from elsewhere")[2]
@@ -198,9 +195,7 @@ def test_the_law_of_the_guide(programs: ForkServer, tmp_path: pathlib.Path) -> N
     assert ended.status == 2 and "was started with" in ended.err
 
 
-def test_a_specimen_that_a_program_simulates(
-    programs: ForkServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_specimen_that_a_program_simulates(programs, tmp_path, monkeypatch):
     """From the folder that describes it to the posterior of a measured force over displacement."""
     bar = bar_folder(tmp_path)
     description = bar / "simulator.toml"

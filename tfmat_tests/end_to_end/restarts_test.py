@@ -188,9 +188,7 @@ def undisturbed(folder: pathlib.Path) -> Supervised:
     return run
 
 
-def test_a_killed_rank_changes_nothing_but_the_time(
-    folder: pathlib.Path, undisturbed: Supervised
-) -> None:
+def test_a_killed_rank_changes_nothing_but_the_time(folder, undisturbed):
     run = Supervised(folder / "killed", "--ranks=2", held=True)
     run.wait_for(run.has_saved)
     os.kill(run.ranks()[1], signal.SIGKILL)

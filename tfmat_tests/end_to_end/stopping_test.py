@@ -49,9 +49,7 @@ def _kill_at(programs: ForkServer, folder: pathlib.Path, names: str, number: int
 
 
 # A file is opened under its unfinished name and then renamed; metrics.jsonl and log.txt grow line by line.
-def test_killed_at_every_stage(
-    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_killed_at_every_stage(programs, uninterrupted, tmp_path):
     """The last process finds a run that is done, and makes up for what should have followed it."""
     run, kill_at = tmp_path / "run", functools.partial(_kill_at, programs, tmp_path)
     kill_at(".shard-*.tmp", 3)  # while curves are simulated
@@ -75,13 +73,8 @@ def test_killed_at_every_stage(
 
 @pytest.mark.large
 @pytest.mark.timeout(3600)
-def test_killed_at_any_file_operation(
-    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    """At every fourth of the operations of a whole run, and then to the end.
-
-    One run stops at each of them, and a copy of its folder is what a kill would have left there.
-    """
+def test_killed_at_any_file_operation(programs, uninterrupted, tmp_path):
+    """At every fourth operation, and then to the end: a copy of the folder is what a kill would have left there."""
     operations, stopping = range(1, 10_000, 4), tmp_path / "stopping"
     stopping.mkdir()
     program = programs.start(*SMALL_RUN, cwd=stopping, die_at=operations, die_of=signal.SIGSTOP)
@@ -171,9 +164,7 @@ def test_signals_while_training_and_what_may_change_on_the_way(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_while_curves_are_simulated(
-    programs: ForkServer, tmp_path: pathlib.Path, number: signal.Signals
-) -> None:
+def test_a_signal_while_curves_are_simulated(programs, tmp_path, number):
     # So many that the signal surely comes while they are simulated, however late this process looks.
     arguments = [*SMALL_RUN, "--config.data.num_curves=1000000"]
     program = programs.start(*arguments, cwd=tmp_path)

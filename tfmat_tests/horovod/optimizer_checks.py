@@ -171,10 +171,7 @@ def _plain_embedding():
 
 
 def check_embeddings(folder):
-    """Only the rows that a batch used travel: the same weights, also with repeated rows.
-
-    Other ranks than the first have wrapped an optimizer more, which they do not use.
-    """
+    """Only rows that a batch used travel, also repeated ones; other ranks have wrapped an optimizer more, unused."""
     for _ in range(hvd.rank()):
         hvd.DistributedOptimizer(keras.optimizers.Adam())
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.02))
@@ -258,10 +255,7 @@ def check_refusals(folder):
 
 
 def check_horovods_own_wrapper(folder):
-    """Why this module is there: with Keras 3 Horovod's own trains every rank for itself, and says nothing.
-
-    And what the other checks rest on: without a reduction these batches make the ranks differ.
-    """
+    """With Keras 3 Horovod's own trains each rank for itself and says nothing: these batches make ranks differ."""
     import horovod.tensorflow.keras as own
 
     model = make_model()

@@ -33,11 +33,7 @@ def make_model(seed=0):
     """Three inputs, one output, tanh; the same weights for the same seed."""
     keras.utils.set_random_seed(seed)
     return keras.Sequential(
-        [
-            keras.layers.Input((3,)),
-            keras.layers.Dense(5, activation="tanh"),
-            keras.layers.Dense(1),
-        ]
+        [keras.layers.Input((3,)), keras.layers.Dense(5, activation="tanh"), keras.layers.Dense(1)]
     )
 
 
@@ -73,10 +69,7 @@ def on_rank_0(function, *arguments):
 
 
 def plain_fit(optimizer, model=None, batches=1, epochs=1):
-    """Weights after a fit of one process, rank 0, on the whole of each global batch, or of several as one.
-
-    So few steps take no longer than the graph of one.
-    """
+    """Weights after a fit of one process, rank 0, on the whole of each global batch, or of several as one."""
 
     def weights():
         chosen = model or make_model()

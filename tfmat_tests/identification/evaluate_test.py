@@ -231,9 +231,7 @@ def test_the_reference_s_numbers_equal_their_formulas(copied, identifier, tmp_pa
     assert read_evaluation(tmp_path / "evaluation.json") == evaluation.scores
 
 
-def test_curves_whose_posterior_has_not_converged_are_left_out_and_counted(
-    copied, identifier, monkeypatch
-):
+def test_curves_whose_posterior_has_not_converged_are_left_out(copied, identifier, monkeypatch):
     def known_of_some(*arguments, **options):
         found = cached_bayes_risk(*arguments, **options)
         count = len(found.mean)

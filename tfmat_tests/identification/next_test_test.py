@@ -82,15 +82,11 @@ def test_an_answer_without_it_is_what_it_was():
     [
         ("voce", {}, "law voce knows one test, a curve of rising strain"),
         ("mooney_rivlin", {"predict": ["shear"]}, "there is no test 'shear'"),
-        (
-            "mooney_rivlin",
-            {"candidate": ["cyclic"]},
-            "law mooney_rivlin does not answer test cyclic",
-        ),
+        ("mooney_rivlin", {"candidate": ["cyclic"]}, "law mooney_rivlin does not answer test cyclic"),
         ("mooney_rivlin", {"predict": ["planar:strain=1"]}, "test planar has no setting 'strain'"),
         ("mooney_rivlin", {"predict": ["planar:max_strain=x"]}, "max_strain is 'x'; give a number"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_answered_is_refused_in_one_line(law, options, message):
     source = law_alone(law)
     with pytest.raises(InputError, match=message) as error:

@@ -5,11 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from tfmat.identification.least_squares import (
-    clearly_better,
-    evidence_for,
-    fit,
-)
+from tfmat.identification.least_squares import clearly_better, evidence_for, fit
 from tfmat.materials import find_law
 from tfmat.records.simulation import CurveSettings, Simulator, split_features
 

@@ -224,9 +224,7 @@ def test_a_spread_widens_draws_and_belongs_to_their_density(posterior_run, train
             Identifier.open(tmp_path)
 
 
-def test_a_spread_is_found_by_densities_on_the_scale_of_the_labels(
-    posterior_run, trained_run, monkeypatch
-):
+def test_a_spread_is_found_on_the_scale_of_the_labels(posterior_run, trained_run, monkeypatch):
     """Densities of a network's draws are compared with those of the truths, on one scale."""
     identifier, dataset = Identifier.open(posterior_run), trained_run.dataset
     monkeypatch.setattr(workflow, "_SPREAD_CURVES", 20)

@@ -129,10 +129,7 @@ def test_a_metal_and_the_default_law_come_with_it():
 
 @pytest.mark.parametrize(("law", "most"), [("swift", 8), ("voce", 4)])
 def test_networks_for_metals_follow_measured_curves(law, most, real_curves):
-    """Fourteen tests of 304L and two of 6061-T6 (sandialabs/matcal): the answer's curve against the measured one.
-
-    Before, trained on curves with noise alone, swift was 7 % of the largest stress away in the median and 29 at most.
-    """
+    """Fourteen tests of 304L and two of 6061-T6 (sandialabs/matcal): the answer's curve against the measured one."""
     network = Identifier.open(find_network(None, law))
     options = {
         "6061T6_tension/*.csv": {

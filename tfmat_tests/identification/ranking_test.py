@@ -53,8 +53,7 @@ def test_kind_of_tests_is_found_by_their_names_and_by_their_points(law, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("names", "law"),
-    [("Epsilon [-],Sigma [MPa]", "voce"), ("eps12 [-],Sigma [MPa]", "hahn_tsai")],
+    ("names", "law"), [("Epsilon [-],Sigma [MPa]", "voce"), ("eps12 [-],Sigma [MPa]", "hahn_tsai")]
 )
 def test_an_epsilon_without_indices_is_no_shear(names, law, steel, tmp_path):
     with open(steel[0], encoding="utf-8") as file:

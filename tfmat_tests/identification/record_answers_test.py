@@ -464,10 +464,7 @@ def test_a_rate_alone_tells_the_times_of_tension(tmp_path, by_column):
 
 @pytest.mark.parametrize("at", ["600", ""])
 def test_a_table_of_creep_at_several_stresses(tmp_path, at):
-    """Norton's ε = σ/E + (σ/K)ⁿt, whose modulus at 600 °C a metal may have that none has at room temperature.
-
-    Metals creep where they are hot, also where nothing says how hot.
-    """
+    """Norton's ε = σ/E + (σ/K)ⁿt with a hot metal's modulus, which none has cold; nothing says how hot it is."""
     hours, random = np.append(0.0, np.geomspace(0.1, 1000, 60)), np.random.default_rng(0)
     lines = [f"{'T (°C)' if at else 'Machine'},True stress (MPa),Time (h),True creep strain"]
     for stress in (150.0, 200.0, 250.0):
@@ -514,9 +511,7 @@ def test_creep_strain_zeroed_under_its_stress_is_answered_with_the_modulus(zeroe
 
 @pytest.mark.parametrize("by_table", [False, True])
 @pytest.mark.parametrize(("hot", "blocks"), [(100, True), (30, False)])
-def test_tests_at_temperatures_that_a_law_does_not_know_have_no_one_answer(
-    tmp_path, hot, blocks, by_table
-):
+def test_temperatures_that_a_law_does_not_know_have_no_one_answer(tmp_path, hot, blocks, by_table):
     """A tenth stiffer at 100 °C, as the network theory of rubber has it nearly (a quarter for 77 K)."""
     stretch = np.linspace(1.0, 2.5, 60)
     paths = []

@@ -376,9 +376,7 @@ def test_a_toe_too_short_to_be_seen_lets_the_modulus_be_the_steepest_slope(slack
     ("truth", "slack", "removed"),
     [((170e3, 220.0, 350.0, 16.0), 6e-4, True), ((200e3, 300.0, 250.0, 12.0), 1e-3, False)],
 )
-def test_a_toe_of_few_points_neither_blocks_a_right_modulus_nor_hides_in_a_narrow_one(
-    truth, slack, removed
-):
+def test_a_toe_of_few_points_neither_blocks_a_right_modulus_nor_hides(truth, slack, removed):
     """Points every 0.01 % of strain, the first one at 5 % of the load: the chord of the test lies in the toe."""
     law = find_law("voce")
     strain = np.concatenate([np.linspace(1e-4, 0.004, 40), np.linspace(0.005, 0.12, 80)])
@@ -460,9 +458,7 @@ def test_intervals_hold_both_readings_of_a_load_at_the_start():
 
 
 @pytest.mark.parametrize(("modulus", "first"), [(205e3, 0.003), (400e3, 0.0012)])
-def test_a_modulus_that_no_elastic_point_bounds_is_taken_from_its_range_where_it_fits_there(
-    modulus, first
-):
+def test_a_modulus_that_no_elastic_point_bounds_is_of_its_range_where_it_fits(modulus, first):
     """Voce's curve, noise of 1 MPa, and no point before yield: a steel's, and a tungsten's beyond the range."""
     law = find_law("voce")
     truth = np.array([[modulus, 350.0, 215.0, 10.6]])

@@ -33,10 +33,7 @@ from tfmat.records.simulation import CurveSettings, Simulator, observed
 
 
 def all_simulated(count, seed=5, **settings):
-    """The likelihoods of simulated curves, labels of their least squares fits and true labels.
-
-    A sampled posterior takes a time in proportion to the points: 50 of them tell as much of the sampler as 200.
-    """
+    """Likelihoods of simulated curves (50 points tell as much as 200), labels of their fits, and true labels."""
     given = CurveSettings(**settings)
     simulator, noise = Simulator(given, seed), NoiseModel.of(given)
     curves = simulator.curves(0, count)
@@ -257,14 +254,9 @@ def sampled_about_modes(targets, starts, enough=300.0, seed=0):
     [
         {},
         # Short curves of a metal hardly tell Q from b: a long bent ridge.
-        {
-            "law": "voce",
-            "fixed": {"E": 2e5, "sigma0": 300.0},
-            "noise_mpa": 10.0,
-            "max_strain": (0.02, 0.2),
-        },
+        {"law": "voce", "fixed": {"E": 2e5, "sigma0": 300.0}, "noise_mpa": 10.0, "max_strain": (0.02, 0.2)},
     ],
-)
+)  # fmt: skip
 def test_agrees_with_quadrature_within_its_stated_error(settings):
     """Thresholds as those of the adaptive sampler; 95 % of the curves are to be done."""
     count = 40

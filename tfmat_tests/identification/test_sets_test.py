@@ -134,9 +134,7 @@ def test_more_starts_are_never_worse(monkeypatch):
         ("rubber_meunier_2008", "mooney_rivlin", 0.25239),
     ],
 )
-def test_three_tests_of_a_real_rubber_end_at_the_best_known_minimum(
-    real_curves, rubber, name, squares
-):
+def test_three_tests_of_rubber_end_at_the_best_known_minimum(real_curves, rubber, name, squares):
     histories, responses = [], []
     for file, mode in (("UT", "uniaxial"), ("ET", "equibiaxial"), ("PS", "planar")):
         stress, stretch = np.loadtxt(real_curves / rubber / f"{file}.txt").T

@@ -200,11 +200,8 @@ def test_smoothing_is_unbiased():
         (["lr_range", "--batches=75,x"], "'x' is no batch size"),
         (["batch_sweep", *SMALL, "--equal_time=3epochs"], "--equal_time=3epochs is no time"),
         (["lr_range", "--low=1", "--high=0.1"], "--low=1.0 --high=0.1: give two positive rates"),
-        (
-            ["lr_range", *SMALL, "--batches=5000"],
-            "batch 5000 is larger than the 900 training curves",
-        ),
+        (["lr_range", *SMALL, "--batches=5000"], "batch 5000 is larger than the 900 training curves"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_get_one_line(arguments, line, refused):
     assert line in refused(*arguments)

@@ -14,10 +14,7 @@ SMALL = [
 
 @pytest.fixture(scope="session")
 def sweep(session_folder):
-    """Its folder, and the arguments that made it; not to be written into but by the same arguments.
-
-    Nothing is painted; the same command again paints the sweep's picture.
-    """
+    """Its folder, without pictures, and the arguments that made it; only the same ones may write into it."""
     with alone(session_folder / "batch_sweep") as own, pytest.MonkeyPatch.context() as patch:
         patch.setenv(BLANK, "1")
         patch.setattr("tfmat.training.run._PROBE_SECONDS", 0.1)

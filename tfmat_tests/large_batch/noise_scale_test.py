@@ -59,10 +59,7 @@ def test_linear_regression(regression):
 
 
 def test_the_band_holds_the_truth_as_often_as_it_says(regression):
-    """90 % of 60 independent measurements, within four standard deviations of the binomial: 45 of 60 or more.
-
-    All are of one call, whose gradient is traced once.
-    """
+    """90 % of 60 measurements of one call, within four standard deviations of the binomial: 45 of 60 or more."""
     squared, variance = _closed_form()
     squares = measure_squares(regression, 200_000, small=10, big=200, groups=60 * 60)
     hits = 0
@@ -74,10 +71,7 @@ def test_the_band_holds_the_truth_as_often_as_it_says(regression):
 
 @pytest.mark.parametrize("num_examples", [250, 1000])
 def test_groups_that_share_examples_tell_the_scale_of_all_examples(num_examples):
-    """Gradients whose mean and variance over all examples are known, and groups that are much of all examples.
-
-    The band holds the truth in 90 % of 20 cases: in 13 or more (four standard deviations of the binomial).
-    """
+    """Mean and variance over all examples are known; the band holds them in 13 of 20 or more (90 %, binomial)."""
     random = np.random.default_rng(3)
     noise = random.normal(size=(num_examples, 10))
     noise -= noise.mean(axis=0)

@@ -110,10 +110,7 @@ def test_too_few_sizes_or_networks_are_no_law():
 
 
 def hits(networks, seeds, studies):
-    """How many of so many studies with random constants hold the truth in each interval.
-
-    Seeds scatter by 1 to 10 %. In every second study of one network the error has no limit above the floor.
-    """
+    """How many studies hold the truth in an interval; seeds scatter by 1 to 10 %, half have no limit but it."""
     random, held = (
         np.random.default_rng(1),
         dict.fromkeys(("alpha", "limit", "next", "far", "curves"), 0),

@@ -194,9 +194,7 @@ def test_a_session_says_program_machine_command_and_time(monkeypatch: pytest.Mon
     assert abs(age.total_seconds()) < 600
 
 
-def test_the_revision_is_that_of_the_checkout_and_changes_are_seen(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_revision_is_that_of_the_checkout_and_changes_are_seen(tmp_path, monkeypatch):
     assert git_state(tmp_path) is None
     git(tmp_path, "init", "-q")
     assert git_state(tmp_path) is None  # nothing committed yet

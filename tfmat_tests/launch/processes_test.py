@@ -10,12 +10,7 @@ import sys
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.processes import (
-    Processes,
-    find_processes,
-    processors_per_rank,
-    told_of_binding,
-)
+from tfmat.launch.processes import Processes, find_processes, processors_per_rank, told_of_binding
 from tfmat_tests.processes import rank_environment
 
 
@@ -95,15 +90,11 @@ PALS = variables("PMI_RANK=5 PMI_SIZE=8 PMI_LOCAL_RANK=1 PMI_LOCAL_SIZE=4")
         pytest.param(SALLOC, Processes(0, 1, 0, 1, "none"), id="salloc"),
         pytest.param(INTERACTIVE, Processes(0, 1, 0, 1, "none"), id="srun --pty bash"),
         pytest.param(HOROVODRUN, Processes(1, 2, 1, 2, "horovodrun"), id="horovodrun"),
-        pytest.param(
-            {**BATCH_SHELL, **HOROVODRUN}, Processes(1, 2, 1, 2, "horovodrun"), id="in sbatch"
-        ),
-        pytest.param(
-            {**INTERACTIVE, **HOROVODRUN}, Processes(1, 2, 1, 2, "horovodrun"), id="in srun --pty"
-        ),
+        pytest.param({**BATCH_SHELL, **HOROVODRUN}, Processes(1, 2, 1, 2, "horovodrun"), id="in sbatch"),
+        pytest.param({**INTERACTIVE, **HOROVODRUN}, Processes(1, 2, 1, 2, "horovodrun"), id="in srun --pty"),
         pytest.param({**HOROVODRUN, **MPIRUN}, Processes(1, 2, 1, 2, "mpirun"), id="both"),
     ],
-)
+)  # fmt: skip
 def test_place_among_the_processes(environment, expected):
     assert find_processes(environment) == expected
 

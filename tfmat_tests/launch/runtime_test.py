@@ -84,9 +84,7 @@ def test_what_a_user_says_to_open_mpi_stays():
         (set(), None, None, None, False),
     ],
 )
-def test_onednn_is_chosen_by_the_processor_the_run_and_the_user(
-    features, said, recorded, expected, used
-):
+def test_onednn_is_chosen_by_processor_run_and_user(features, said, recorded, expected, used):
     environment = {} if said is None else {ONEDNN: said}
     prepare_onednn(recorded, environment, frozenset(features))
     assert environment.get(ONEDNN) == expected
@@ -139,9 +137,7 @@ def test_what_was_held_back_is_shown_after_a_failure(capfd: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
-def test_it_is_not_shown_otherwise(
-    capfd: pytest.CaptureFixture[str], error: type[BaseException] | None
-) -> None:
+def test_it_is_not_shown_otherwise(capfd, error):
     before = os.listdir("/proc/self/fd")
     with contextlib.suppress(KeyboardInterrupt):
         _hold_back(b"banner\n", error)

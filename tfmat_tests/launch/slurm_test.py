@@ -8,13 +8,7 @@ import subprocess
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.slurm import (
-    Site,
-    SlurmJob,
-    job_script,
-    limit_seconds,
-    read_site,
-)
+from tfmat.launch.slurm import Site, SlurmJob, job_script, limit_seconds, read_site
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "slurm.md"
 
@@ -163,10 +157,7 @@ def test_gpus_are_taken_node_by_node(gpus, ranks, nodes, gpus_per_node, cpus_per
     ("changes", "message"),
     [
         ({"gpus": 7, "ranks": 7}, "gpus=7 cannot be spread evenly over 2 nodes of 4 GPUs"),
-        (
-            {"gpus": 8, "ranks": 8, "nodes": 1},
-            "gpus=8 cannot be spread evenly over 1 nodes of 4 GPUs",
-        ),
+        ({"gpus": 8, "ranks": 8, "nodes": 1}, "gpus=8 cannot be spread evenly over 1 nodes of 4 GPUs"),
         ({"gpus": 3, "ranks": 4, "nodes": 2}, "gpus=3 cannot be spread evenly"),
         ({"gpus": 8, "ranks": 1}, "nodes=2 are more than ranks=1"),
         ({"ranks": 0}, "ranks=0"),
@@ -174,7 +165,7 @@ def test_gpus_are_taken_node_by_node(gpus, ranks, nodes, gpus_per_node, cpus_per
         ({"time_limit": "0"}, "time limit '0' is no time at all"),
         ({"folder": pathlib.Path('/a"b')}, "SLURM takes no"),
     ],
-)
+)  # fmt: skip
 def test_what_no_cluster_can_run_is_one_line(changes, message):
     with pytest.raises(InputError, match=message) as caught:
         job_script(dataclasses.replace(SMALL, **changes), Site(gpus_per_node=4))

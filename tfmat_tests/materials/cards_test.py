@@ -110,15 +110,7 @@ VALUES = {
     "voce": {"E": 200e3, "sigma0": 300.0, "Q": 250.0, "b": 12.0},
     "swift": {"E": 200e3, "K": 700.0, "epsilon0": 0.01, "n": 0.2},
     "hockett_sherby": {"E": 200e3, "sigma0": 158.0, "Q": 263.0, "N": 5.6, "p": 0.77},
-    "swift_voce": {
-        "E": 200e3,
-        "K": 1031.0,
-        "epsilon0": 5e-3,
-        "n": 0.2,
-        "Q": 335.0,
-        "b": 20.0,
-        "alpha": 0.6,
-    },
+    "swift_voce": {"E": 200e3, "K": 1031.0, "epsilon0": 5e-3, "n": 0.2, "Q": 335.0, "b": 20.0, "alpha": 0.6},
     "ramberg_osgood": {"E": 200e3, "sigma02": 350.0, "n": 9.0},
     "ludwik": {"E": 200e3, "sigma0": 300.0, "K": 500.0, "n": 0.5},
     "hollomon": {"E": 200e3, "K": 600.0, "n": 0.15},
@@ -128,17 +120,10 @@ VALUES = {
     "arruda_boyce": {"mu": 0.3, "lambda_m": 5.0},
     "ogden_1": {"mu1": 0.4, "alpha1": 1.5},
     "ogden": {"mu1": 0.4, "alpha1": 1.5, "mu2": 0.002, "alpha2": 5.0},
-    "ogden_3": {
-        "mu1": 0.4,
-        "alpha1": 1.5,
-        "mu2": 2e-5,
-        "alpha2": 7.0,
-        "mu3": 0.006,
-        "alpha3": -2.0,
-    },
+    "ogden_3": {"mu1": 0.4, "alpha1": 1.5, "mu2": 2e-5, "alpha2": 7.0, "mu3": 0.006, "alpha3": -2.0},
     "norton": {"E": 200e3, "K": 2000.0, "n": 5.0},
     "perzyna": {"E": 200e3, "sigma0": 200.0, "Q": 100.0, "b": 20.0, "K": 300.0, "n": 5.0},
-}
+}  # fmt: skip
 STEEL = {
     "E": 200e3, "A": 400.0, "B": 300.0, "n": 0.26, "C": 0.014, "m": 1.03,
     "reference_rate": 0.5, "room": 20.0, "melting": 1500.0,
@@ -208,7 +193,7 @@ def test_one_element_in_calculix_follows_the_law(solver, name, tmp_path):
 @pytest.mark.parametrize(
     ("temperature", "softening"), [(20.0, 1.03), (150.0, 0.5), (150.0, 2.0), (700.0, 1.03)]
 )
-def test_johnson_cook_in_calculix_follows_the_law_at_its_reference_rate(
+def test_johnson_cook_in_calculix_is_the_law_at_its_reference_rate(
     temperature, softening, tmp_path
 ):
     need_calculix()

@@ -258,7 +258,7 @@ def test_wrong_shape_and_exceptions_are_findings():
     ],
 )
 @pytest.mark.parametrize("name", ["voce", "swift", "ramberg_osgood", "ludwik"])
-def test_common_metals_lie_inside_the_ranges(
+def test_metals_lie_inside_the_ranges(
     name, modulus, yield_stress, tensile_strength, uniform_strain
 ):
     """True stress through yield at 0.2 % and the maximum load, where the slope equals the stress (Considere)."""
@@ -388,16 +388,12 @@ def test_user_law_relative_to_the_current_folder(tmp_path, monkeypatch):
         ("1e3, 2e3", "2e3, 1e3", "parameter E: range is 2000 to 1000"),
         ("1e-3, 1.0", "0.0, 1.0", "parameter c: range is 0 to 1; give 0 < low < high"),
         ('"log"', '"lgo"', "scale 'lgo'"),
-        (
-            'strain_measure = "engineering"',
-            'strain_measure = "tru"',
-            "strain_measure is 'tru'; give one of 'true'",
-        ),
+        ('strain_measure = "engineering"', 'strain_measure = "tru"', "strain_measure is 'tru'; give one of 'true'"),
         ('"c"', '"E"', "same name"),
         ('"c"', '"two words"', "ASCII"),
         ("parameters = (", "parameters = 3 or (", "must be a tuple of Parameter"),
     ],
-)
+)  # fmt: skip
 def test_wrong_definition_is_named(tmp_path, old, new, expected):
     assert old in _GOOD
     assert expected in _error(_spec(tmp_path, _GOOD.replace(old, new)))

@@ -318,10 +318,7 @@ def test_driven_strain_and_driven_stress_are_inverse():
 
 
 def test_dynamic_moduli_are_those_of_steady_cycles():
-    """Stress under a strain sin(ωt), after the start has died away: storage in phase, loss a quarter ahead.
-
-    J. D. Ferry, Viscoelastic Properties of Polymers, Wiley (1980), chapter 3.
-    """
+    """Stress under a strain sin(ωt) in the end: storage in phase, loss a quarter ahead (J. D. Ferry 1980, ch. 3)."""
     values = VALUES.copy()
     values[0, 6:] = [0.1, 0.5, 1.0, 2.0, 5.0]
     for frequency in (0.3, 3.0):

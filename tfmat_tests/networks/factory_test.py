@@ -296,10 +296,7 @@ def _curves(count=6, seed=0):
 def test_shape_and_extent_are_what_they_say():
     curves = _curves()
     largest = curves[:, :, :2].max(axis=1)
-    shape, extent = (
-        np.array(CurveShape()(curves)),
-        np.array(CurveExtent(SCALE)(curves)),
-    )
+    shape, extent = (np.array(CurveShape()(curves)), np.array(CurveExtent(SCALE)(curves)))
     np.testing.assert_allclose(shape[:, :, :2] * largest[:, None], curves[:, :, :2], rtol=1e-5)
     np.testing.assert_array_equal(shape[:, :, 2], curves[:, :, 2])
     np.testing.assert_allclose(extent, np.log(largest / [0.6, 2000.0]) / 2.5, atol=1e-6)

@@ -59,17 +59,11 @@ def test_a_built_optimizer_is_refused():
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (
-            keras.optimizers.Adam(gradient_accumulation_steps=4),
-            "so many times the global_batch_size",
-        ),
-        (
-            keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()),
-            "with loss_scale_factor=1024.0 for float16",
-        ),
+        (keras.optimizers.Adam(gradient_accumulation_steps=4), "so many times the global_batch_size"),
+        (keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), "with loss_scale_factor=1024.0 for float16"),
         ("adamm", "there is no optimizer 'adamm' in Keras"),
     ],
-)
+)  # fmt: skip
 def test_what_is_more_than_a_function_of_gradients_is_refused(optimizer, message):
     """Their steps would be others than in Keras's fit."""
     with pytest.raises(InputError, match=message) as caught:

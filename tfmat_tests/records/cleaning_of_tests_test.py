@@ -60,8 +60,7 @@ def cycles_of_a_file(folder: pathlib.Path, numbers, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["column", "lines", "sheets"])
 @pytest.mark.parametrize(
-    ("numbers", "missing"),
-    [((1, 2, 3), ""), ((1, 2, 5, 9), "(3 to 4, 6 to 8)"), ((2, 3), "(1)")],
+    ("numbers", "missing"), [((1, 2, 3), ""), ((1, 2, 5, 9), "(3 to 4, 6 to 8)"), ((2, 3), "(1)")]
 )
 def test_cycles_that_a_file_leaves_out_forbid_an_answer(tmp_path, kind, numbers, missing):
     records, errors = read(LAW, cycles_of_a_file(tmp_path, numbers, kind))
@@ -205,9 +204,7 @@ def test_true_stress_of_rubber_becomes_nominal(tmp_path):
 
 @pytest.mark.parametrize("largest", [1.4, 3.0, 8.0])
 @pytest.mark.parametrize("said", ["", "true "])
-def test_strain_of_rubber_beside_a_true_stress_is_engineering_unless_it_says(
-    tmp_path, largest, said
-):
+def test_strain_of_rubber_beside_true_stress_is_engineering_unless_it_says(tmp_path, largest, said):
     stretch = np.linspace(1.0, largest, 25)
     stress = 0.5 * (stretch - stretch**-2.0)
     strain = 100.0 * (np.log(stretch) if said else stretch - 1.0)
@@ -416,9 +413,7 @@ def test_specimens_below_each_other_are_tests_of_one_material(tmp_path):
         ("ogden", "compression", ""),
     ],
 )
-def test_a_machine_s_travel_is_warned_about_but_for_rubber_between_plates(
-    tmp_path, law, test, said
-):
+def test_a_machine_s_travel_is_told_but_for_rubber_between_plates(tmp_path, law, test, said):
     stretch = np.linspace(0.95, 0.5, 20) if test == "compression" else STRETCH
     strain = 0.01 * np.sin(np.linspace(0.0, 12.0, 200)) if law != "ogden" else stretch - 1
     stress = 400 * np.tanh(500 * strain) if law != "ogden" else 0.5 * (stretch - stretch**-2.0)
@@ -439,9 +434,7 @@ def test_a_machine_s_travel_is_warned_about_but_for_rubber_between_plates(
         ("Extensometer travel", "Einspannlänge;50;mm", False),
     ],
 )
-def test_the_length_of_a_travel_is_told_where_the_head_has_the_clamps_too(
-    tmp_path, travel, clamps, is_told
-):
+def test_a_travel_s_length_is_told_where_the_head_has_clamps_too(tmp_path, travel, clamps, is_told):
     stress = 0.5 * (STRETCH - STRETCH**-2.0)
     rows = [f"{20 * (x - 1):.6f};{s:.6f}" for x, s in zip(STRETCH, stress, strict=True)]
     path = write(tmp_path, "\n".join(["L0;20;mm", clamps, f"{travel} (mm);stress (MPa)", *rows]))
@@ -528,9 +521,7 @@ def test_a_relaxation_without_its_loading_is_told(tmp_path, begins_at):
     ("law", "share", "blocks"),
     [("norton", 0.8, True), ("norton", 0.999, False), ("prony", 0.8, False)],
 )
-def test_a_modulus_of_a_stress_that_has_relaxed_before_the_record_is_forbidden(
-    tmp_path, law, share, blocks
-):
+def test_a_modulus_of_stress_that_relaxed_before_is_forbidden(tmp_path, law, share, blocks):
     """A stress that falls within ten steps has fallen as much during a loading as long, which the file leaves out."""
     time = np.arange(60.0)
     stress = 300.0 * (share + (1.0 - share) * np.exp(-time / 4.0))
@@ -549,9 +540,7 @@ def test_a_modulus_of_a_stress_that_has_relaxed_before_the_record_is_forbidden(
         ("Extension", "planar", False),
     ],
 )
-def test_an_extension_of_rubber_that_may_be_the_crosshead_s_is_asked_about(
-    tmp_path, name, test, asked
-):
+def test_rubber_s_extension_that_may_be_the_crosshead_s_is_asked_about(tmp_path, name, test, asked):
     stretch = np.linspace(1.0, 2.0, 20)
     stress = 0.5 * (stretch - stretch**-2.0)
     head = f"Gauge length: 25 mm\n\n{name} (mm),Stress (MPa)"

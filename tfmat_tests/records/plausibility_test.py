@@ -249,13 +249,10 @@ def test_rubber_is_recognised(real_curves, law, name, test):
 
 
 @pytest.mark.parametrize(
-    ("factor", "assumed", "doubted"),
-    [(1.0, (), False), (0.145, ("stress in MPa",), True)],
+    ("factor", "assumed", "doubted"), [(1.0, (), False), (0.145, ("stress in MPa",), True)]
 )
 @pytest.mark.parametrize("modulus", [72e3, 205e3])
-def test_curves_without_elastic_points_are_in_the_unit_that_they_say(
-    modulus, factor, assumed, doubted
-):
+def test_curves_without_elastic_points_are_in_their_own_unit(modulus, factor, assumed, doubted):
     """Sixteen points, the first beyond the knee: in MPa as the file says, and in ksi taken for MPa."""
     settings = CurveSettings(law="voce")
     law = settings.build_law()

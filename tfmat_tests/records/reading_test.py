@@ -194,19 +194,10 @@ def load_under(tmp_path, head: list[str], **options):
         ["Specimen area;30.0;mm2", "Gauge length (L0);20.0;mm"],
         ["Fläche;30,0;mm²", "Messlänge;20,0;mm", "Messlänge nach Bruch;31,0;mm"],
         ["Area after fracture;9.5;mm²", "Area: 30.0 mm²", "Extensometer gauge length;20.0;mm"],
-        [
-            "Area (initial);30.0;mm²",
-            "Gauge length (grips);60;mm",
-            "Gauge length (extensometer);20;mm",
-        ],
+        ["Area (initial);30.0;mm²", "Gauge length (grips);60;mm", "Gauge length (extensometer);20;mm"],
         ["Breite b0;10,0;mm", "Dicke a0;3,0;mm", "L0;20,0;mm"],
         ["Diameter;6.1803872;mm", "Final diameter;4.0;mm", "Length;60;mm", "Gauge length;20;mm"],
-        [
-            "Durchmesser d0;6,1803872;mm",
-            "Endquerschnitt;9,5;mm²",
-            "du;4,0;mm",
-            "Anfangsmesslänge;20;mm",
-        ],
+        ["Durchmesser d0;6,1803872;mm", "Endquerschnitt;9,5;mm²", "du;4,0;mm", "Anfangsmesslänge;20;mm"],
         ["Fläche;30,0;mm²", "Messlänge Standardweg;60,0;mm", "Messlänge Feindehnung;20,0;mm"],
         ["Section initiale S0;30;mm²", "Longueur initiale L0;20;mm"],
         ["Sezione;30;mm²", "Tratto utile;20;mm"],
@@ -238,7 +229,7 @@ def load_under(tmp_path, head: list[str], **options):
         ["bo (mm);10,0", "ao (mm);3", "Lo (mm);20"],
         ["幅;10.0;mm", "厚さ;3.0;mm", "標点距離;20.0;mm"],
     ],
-)
+)  # fmt: skip
 def test_sizes_in_the_head_are_taken_in_a_laboratory_s_words(tmp_path, head):
     curve = checked(load_under(tmp_path, head))
     assert not curve.in_doubt
@@ -332,10 +323,7 @@ def test_a_height_is_the_length_under_compression_alone(tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (
-            "Länge: 90 mm\nArea: 30.0",
-            "the head's 'Area: 30.0' has no unit; give its cross-section with --area",
-        ),
+        ("Länge: 90 mm\nArea: 30.0", "the head's 'Area: 30.0' has no unit; give its cross-section with --area"),
         ("Area after fracture;9.5;mm²", "the head's 'Area after fracture: 9.5 mm²' is not taken"),
         ("Final diameter;4.0;mm", "the head's 'Final diameter: 4.0 mm' is not taken"),
         ("Diameter;20;mm\nThickness;2;mm", "the head's 'Diameter: 20 mm' is not taken"),
@@ -354,7 +342,7 @@ def test_a_height_is_the_length_under_compression_alone(tmp_path):
         # A thickness beside, which is neither number.
         ("Specimen: 30 x 20 mm\nThickness: 4 mm", "the head's 'Thickness: 4 mm' is not taken"),
     ],
-)
+)  # fmt: skip
 def test_a_size_in_the_head_that_is_not_plain_is_quoted(tmp_path, line, said):
     with pytest.raises(InputError) as error:
         load_under(tmp_path, [*line.splitlines(), "L0;20,0;mm"])
@@ -404,9 +392,7 @@ def test_a_load_that_holds_a_preload_which_its_stress_does_not_have_is_told(tmp_
         ("F (N),Strain,True stress (MPa)", (None, "true"), "is in proportion to column 'F'"),
     ],
 )
-def test_a_load_tells_that_the_stress_beside_it_is_an_engineering_one(
-    tmp_path, head, measures, contradicted
-):
+def test_a_load_tells_an_engineering_stress_beside_it(tmp_path, head, measures, contradicted):
     path = write(tmp_path, columns(head, 30 * STRESS, STRAIN, STRESS))
     curve = read_one(path)
     assert (curve.strain_measure, curve.stress_measure) == measures
@@ -462,9 +448,7 @@ ENGINEERING_STRESSES = (
         ("TrueStrain,TrueStressMPa", "true"),
     ],
 )
-def test_the_stress_beside_a_true_strain_is_called_true_or_engineering(
-    tmp_path, header, stress_measure
-):
+def test_stress_beside_true_strain_is_called_true_or_engineering(tmp_path, header, stress_measure):
     curve = read_one(write(tmp_path, table(header)))
     assert (curve.strain_measure, curve.stress_measure) == ("true", stress_measure)
 
@@ -650,9 +634,7 @@ def test_letters_of_the_formulas_count_beside_their_measure(tmp_path):
         ("Strain (-),Stress vero (MPa)", (None, "true")),
     ],
 )
-def test_a_load_over_an_area_is_an_engineering_stress_beside_a_true_strain(
-    tmp_path, header, measures
-):
+def test_a_load_over_an_area_is_engineering_beside_a_true_strain(tmp_path, header, measures):
     raw = read_one(write(tmp_path, table(header)), area=40.0, gauge_length=50.0)
     assert (raw.strain_measure, raw.stress_measure) == measures
 
@@ -1037,9 +1019,7 @@ def test_a_strain_made_of_a_machine_s_travel_is_warned_about(tmp_path, name, of_
         ("Extension (mm);Load (N);Crosshead (mm)", 110e3, False),
     ],
 )
-def test_an_extension_is_asked_about_unless_its_modulus_is_a_steel_s(
-    tmp_path, header, modulus, said
-):
+def test_an_extension_is_asked_about_unless_a_steel_s(tmp_path, header, modulus, said):
     strain = np.linspace(0, 0.05, 200)
     stress = np.minimum(modulus * strain, 0.002 * modulus + 0.01 * modulus * strain)
     length = 1.0 if "(-)" in header else 50.0

@@ -332,9 +332,7 @@ AT_LIMIT = "load at its limit"
 @pytest.mark.parametrize("cap", [350.0, 420.0])
 @pytest.mark.parametrize(("noise", "digits"), [(0.0, 3), (0.3, 3), (0.3, 1), (2.0, 2)])
 @pytest.mark.parametrize("end", [0.1765, 0.26])
-def test_a_load_that_stays_at_a_limit_is_left_out_and_nothing_necks(
-    points, cap, noise, digits, end
-):
+def test_a_load_at_a_limit_is_left_out_and_nothing_necks(points, cap, noise, digits, end):
     strain, stress = tension(points, end, noise)
     # Beyond the maximum load this specimen bears less than the limit again.
     capped = np.round(np.minimum(stress - np.maximum(strain - 0.2, 0.0) * 2e3, cap), digits)
@@ -542,9 +540,7 @@ TRAVELS = {"strain of the crosshead", "strain goes on as a travel"}
 
 @pytest.mark.parametrize("measure", ["engineering", "true"])
 @pytest.mark.parametrize("digits", [3, 5])
-def test_a_strain_that_repeats_a_crosshead_of_its_file_is_the_crosshead_s(
-    tmp_path, digits, measure
-):
+def test_a_strain_that_repeats_a_crosshead_of_its_file_is_its_own(tmp_path, digits, measure):
     path = write(tmp_path, with_a_travel("Crosshead", digits, 0, measure))
     curve = load_file(path, VOCE)[0]
     (said,) = [c.text for c in curve.warnings if c.kind in TRAVELS]
@@ -558,9 +554,7 @@ def test_a_strain_that_repeats_a_crosshead_of_its_file_is_the_crosshead_s(
 
 @pytest.mark.parametrize("name", ["Crosshead", "Displacement", "Extension"])
 @pytest.mark.parametrize("switch", [40, 200])
-def test_a_strain_that_goes_on_as_the_crosshead_without_a_jump_is_warned_about(
-    tmp_path, name, switch
-):
+def test_a_strain_that_goes_on_as_the_crosshead_is_warned_about(tmp_path, name, switch):
     path = write(tmp_path, with_a_travel(name, 5, switch))
     curve = load_file(path, VOCE)[0]
     (caveat,) = [c for c in curve.warnings if c.kind in TRAVELS]

@@ -15,10 +15,7 @@ SIDE_BY_SIDE = {
     "letters": ("Strain A;Stress A;Strain B;Stress B", "A B"),
     "letters in front": ("A_strain;A_stress;B_strain;B_stress", "A B"),
     "numbers": ("strain1;stress1;strain2;stress2", "1 2"),
-    "numbers in the middle": (
-        "Specimen 1 Strain;Specimen 1 Stress;Specimen 2 Strain;Specimen 2 Stress",
-        "1 2",
-    ),
+    "numbers in the middle": ("Specimen 1 Strain;Specimen 1 Stress;Specimen 2 Strain;Specimen 2 Stress", "1 2"),
     "numbers of a spreadsheet": ("Strain;Stress;Strain.1;Stress.1", "1 2"),
     "numbers of pandas behind units": ("Strain;Stress (MPa);Strain.1;Stress (MPa).1", "1 2"),
     "directions": ("Strain RD;Stress RD;Strain TD;Stress TD", "RD TD"),

@@ -207,24 +207,12 @@ def test_a_broken_row_in_a_long_file_is_found_by_its_line(tmp_path):
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        (
-            "a,b",
-            "named as a strain or a stress (columns: a, b); set --strain_column and --stress_c",
-        ),
-        (
-            "Extension,Load",
-            "--strain_unit, mm or in, and give its length with --gauge_length=MM",
-        ),
-        (
-            "Extension,Load",
-            "--stress_unit, N, kN or lbf, and give its cross-section with --area=MM2",
-        ),
-        (
-            "Extension [mm],Load",
-            "--gauge_length=MM, or the strain with --strain_column; column 'Load' has",
-        ),
+        ("a,b", "named as a strain or a stress (columns: a, b); set --strain_column and --stress_c"),
+        ("Extension,Load", "--strain_unit, mm or in, and give its length with --gauge_length=MM"),
+        ("Extension,Load", "--stress_unit, N, kN or lbf, and give its cross-section with --area=MM2"),
+        ("Extension [mm],Load", "--gauge_length=MM, or the strain with --strain_column; column 'Load' has"),
     ],
-)
+)  # fmt: skip
 def test_everything_that_is_missing_is_said_at_once(tmp_path, header, expected):
     assert expected in the_error(write(tmp_path, table(header)))
 
@@ -405,9 +393,7 @@ def test_units_behind_numbers_below_a_row_of_units(tmp_path):
         ("Strain (%)", "0.000,", 1e5),  # shown in thousands
     ],
 )
-def test_numbers_are_read_as_a_format_of_their_sheet_shows_them(
-    tmp_path, header, number_format, factor
-):
+def test_numbers_are_read_as_their_sheet_shows_them(tmp_path, header, number_format, factor):
     import openpyxl
 
     rows = zip((factor * STRAIN).tolist(), STRESS.tolist(), strict=True)

@@ -337,10 +337,7 @@ def test_elongations_to_maximum_load_and_to_fracture():
 
 def test_true_and_engineering_columns_give_the_same_and_the_whole_record_counts():
     strain, stress = necking_record()
-    records = {
-        "engineering": (strain, stress),
-        "true": (np.log1p(strain), stress * (1 + strain)),
-    }
+    records = {"engineering": (strain, stress), "true": (np.log1p(strain), stress * (1 + strain))}
     both = [
         clean(RawCurve("a", *record, measure, measure), VOCE) for measure, record in records.items()
     ]

@@ -22,11 +22,7 @@ def make_curve_figure(**changes):
         "resimulated_mpa": STRESS + 1.5,
         "name": "specimen [1]_$2",
         "law_title": "Hahn–Tsai 1973",
-        "parameters": {
-            "G0": (6964.4, "MPa"),
-            "a": (2.44e-8, "MPa^-3"),
-            "n": (0.25, "-"),
-        },
+        "parameters": {"G0": (6964.4, "MPa"), "a": (2.44e-8, "MPa^-3"), "n": (0.25, "-")},
         "intervals": {"G0": (6900.0, 7000.0), "n": None},
         "rmse_percent": 1.55,
         "strain_label": "engineering shear strain",

@@ -1,7 +1,4 @@
-"""The report in a real browser: nothing asked for, nothing complained of, readable light, dark, narrow and on paper.
-
-The pictures of the page are kept: in $TFMAT_SCREENSHOTS where that is set, else in pytest's folder of the test.
-"""
+"""The report in a real browser: nothing asked for or complained of, readable; pictures are kept (screenshots)."""
 
 import pathlib
 
@@ -29,9 +26,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize(("name", "scheme", "width"), SCREENS)
-def test_the_page_loads_nothing_complains_of_nothing_and_is_not_blank(
-    browser, page, screenshots, name, scheme, width
-):
+def test_the_page_loads_nothing_and_is_not_blank(browser, page, screenshots, name, scheme, width):
     browser.look(page, screenshots / f"report_{name}.png", scheme, width)
 
 

@@ -17,10 +17,7 @@ pytestmark = pytest.mark.pictures
 RANDOM = np.random.default_rng(0)
 COVERAGE = Coverage(
     curve=CoverageCurve([0.5, 0.9], [0.512, 0.898]),
-    bins=[
-        SpreadBin(mean_std=0.004, rms_error=0.0041),
-        SpreadBin(mean_std=0.02, rms_error=0.018),
-    ],
+    bins=[SpreadBin(mean_std=0.004, rms_error=0.0041), SpreadBin(mean_std=0.02, rms_error=0.018)],
 )
 ONE = msgspec.convert(BIN, Bin)
 

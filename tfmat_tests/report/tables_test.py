@@ -149,11 +149,7 @@ def test_a_kind_of_warning_is_told_once_with_its_curves():
     first, second = notes_of(each)
     assert (first.mark, first.kind, len(first.curves)) == ("a", "necking", 8)
     assert (second.mark, second.curves) == ("b", ("3",))
-    assert note_lines(first, 8) == [
-        "a  necking (all)",
-        "   e.g. necks at 0.0",
-        "   → mend necking",
-    ]
+    assert note_lines(first, 8) == ["a  necking (all)", "   e.g. necks at 0.0", "   → mend necking"]
     assert note_lines(first, 20)[0] == "a  necking (8 of 20: 0, 1, 2, 3, 4, 5 and 2 more)"
     rows = text_of(identification_table(each)).splitlines()
     assert next(row for row in rows if row.strip().startswith("3")).rstrip().endswith("a b")

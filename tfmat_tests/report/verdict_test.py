@@ -10,14 +10,7 @@ from tfmat.identification.results import Score
 from tfmat.report.pages import error_text, judge, last_quarter
 from tfmat.report.run_files import read_run
 from tfmat.training.run_folder import MetricsLine
-from tfmat_tests.report.run_folder import (
-    CONFIG,
-    STATUS,
-    evaluation,
-    metrics,
-    write_run,
-    yardstick,
-)
+from tfmat_tests.report.run_folder import CONFIG, STATUS, evaluation, metrics, write_run, yardstick
 
 
 def verdict(folder, **arguments):

@@ -181,10 +181,7 @@ def test_each_round_has_an_order_of_its_own_and_only_what_is_missing():
             "Matrix(runs=[Runs('parameter_server', workers=2, updates='synchronous', batch_a_worker=7)])",
             "no longer measures tf.distribute; leave it out here, and call tools/benchmark --part=tf_distribute",
         ),
-        (
-            "Matrix(runs=[Runs(('single', 'mirrored'), batch_a_worker=7)])",
-            "backend='mirrored'): tfmat scale no",
-        ),
+        ("Matrix(runs=[Runs(('single', 'mirrored'), batch_a_worker=7)])", "backend='mirrored'): tfmat scale no"),
         ("Matrix(runs=[Runs('single', batch_a_worker=0)])", "whole number from 1"),
         ("Matrix(runs=[Runs('single', workers=1)])", "Runs has no batch"),
         ("Matrix(runs=[Runs('dtensor', batch_a_worker=75)])", "has no mesh"),
@@ -198,7 +195,7 @@ def test_each_round_has_an_order_of_its_own_and_only_what_is_missing():
         ("Matrix(rounds=0, runs=[Runs('single', batch_a_worker=7)])", "number above 0"),
         ("Matrix(runs=[Runs('single', batch=7)])", "unexpected keyword argument 'batch'"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_one_line(tmp_path, refused, matrix, words):
     path = write_config(tmp_path, matrix + "\n")
     assert words in refused("scale", f"--config={path}", "--workdir=study")
@@ -251,9 +248,7 @@ def test_the_study_fits_the_machine():
     assert fitting and all((runs.rounds or matrix.rounds) >= 3 for runs in fitting)
 
 
-def test_hosts_that_take_no_workers_are_refused_before_the_first_launch(
-    tmp_path, monkeypatch, refused
-):
+def test_hosts_that_take_no_workers_are_refused_before_launches(tmp_path, monkeypatch, refused):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("OMPI_MCA_plm_rsh_agent", raising=False)
     said = "nowhere cannot take workers: there is no ssh : rsh to reach it by"

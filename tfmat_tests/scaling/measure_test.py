@@ -66,11 +66,7 @@ def test_real_processes_say_what_their_program_returns(tmp_path):
         "    if order == 'fail': raise SystemExit('in vain')\n"
         "    return {'rank': processes.rank, 'own': os.environ['OWN'], 'bound': len(os.sched_getaffinity(0))}\n"
     )
-    spec = {
-        "path": (str(tmp_path),),
-        "environment": {"OWN": "value"},
-        "watch": os.getpid(),
-    }
+    spec = {"path": (str(tmp_path),), "environment": {"OWN": "value"}, "watch": os.getpid()}
     good = launches(tmp_path, "a", 0, **spec)
     bad = launches(tmp_path, "b", 0, order="fail", **spec)
     notes = Notes()

@@ -1,7 +1,4 @@
-"""The page on a study in a real browser: nothing asked for, nothing complained of, readable light, dark and narrow.
-
-The pictures of the page are kept: in $TFMAT_SCREENSHOTS where that is set, else in pytest's folder of the test.
-"""
+"""The page on a study in a real browser: nothing asked for or complained of; pictures are kept (screenshots)."""
 
 import shutil
 
@@ -25,9 +22,7 @@ def page(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "scheme", "width"), SCREENS)
-def test_the_page_loads_nothing_complains_of_nothing_and_is_not_blank(
-    browser, page, screenshots, name, scheme, width
-):
+def test_the_page_loads_nothing_and_is_not_blank(browser, page, screenshots, name, scheme, width):
     browser.look(page, screenshots / f"scaling_{name}.png", scheme, width)
     # No text of a picture reaches out of it, where it would be cut off.
     cut = """[...document.querySelectorAll('svg.plot')].flatMap(plot => { const box = plot.getBoundingClientRect();

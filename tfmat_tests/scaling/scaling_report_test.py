@@ -79,9 +79,7 @@ def test_the_tables_beside_it_hold_what_was_measured(workdir):
     assert len(pd.read_csv(workdir / "scaling_allreduces.csv")) == 36
 
 
-def test_the_command_finds_a_study_and_shows_what_machines_and_programs_said_as_text(
-    workdir, tmp_path, capsys
-):
+def test_the_command_finds_a_study_and_shows_what_was_said_as_text(workdir, tmp_path, capsys):
     folder = tmp_path / "study"
     shutil.copytree(workdir, folder)
     evil = "<script>alert('x')</script>"

@@ -124,11 +124,7 @@ def test_a_wrong_deck_is_told_in_one_line(cube, capsys, name, old, new, message)
             'reader = "csv"',
             "curve.reader: 'csv' is not known; give one of table, calculix, python",
         ),
-        (
-            'scale = "log"',
-            'scale = "ln"',
-            "slope.scale: 'ln' is not known; give one of linear, log",
-        ),
+        ('scale = "log"', 'scale = "ln"', "slope.scale: 'ln' is not known; give one of linear, log"),
         (
             '["sh", "solve.sh"]',
             '["sh", "-c", "echo a; echo singular >&2; echo node 7 >&2; echo b; exit 1"]',
@@ -143,10 +139,8 @@ def test_a_wrong_deck_is_told_in_one_line(cube, capsys, name, old, new, message)
         ("finished", 'material = "voice"\nfinished', "'voice'; did you mean 'voce'"),
         ("noise_of_maximum = [1e-3, 5e-3]", "", "where a laboratory adds nothing; give its noise"),
     ],
-)
-def test_a_wrong_description_is_told_in_one_line(
-    bar, tmp_path, capsys, monkeypatch, old, new, message
-):
+)  # fmt: skip
+def test_a_wrong_description_is_one_line(bar, tmp_path, capsys, monkeypatch, old, new, message):
     broken(bar, OF, old, new)
     if "ccx" in new:
         (tmp_path / "empty").mkdir()

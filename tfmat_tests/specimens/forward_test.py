@@ -14,10 +14,7 @@ from tfmat.records.laboratory import Laboratory
 from tfmat.records.simulation import CurveSettings
 from tfmat.specimens.emulator import Facts, ForwardNetwork, inputs_of, write_law
 
-DRAWN = (
-    Parameter("yields", "MPa", 100.0, 300.0, "log"),
-    Parameter("radius", "mm", 2.9, 3.1),
-)
+DRAWN = (Parameter("yields", "MPa", 100.0, 300.0, "log"), Parameter("radius", "mm", 2.9, 3.1))
 GRID = 0.05 * np.linspace(0.0, 1.0, 101) ** 2
 FACTS = Facts("a_bar", "A bar", "3 runs of nothing", 0.001, 400.0, (0.02, 0.05))
 

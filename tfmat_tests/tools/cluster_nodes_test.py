@@ -9,13 +9,7 @@ import sys
 
 import pytest
 
-from tfmat_tests.cluster import (
-    PATIENCE,
-    assert_refused,
-    cluster,
-    program,
-    start,
-)
+from tfmat_tests.cluster import PATIENCE, assert_refused, cluster, program, start
 from tfmat_tests.slurm import need_slurm
 
 

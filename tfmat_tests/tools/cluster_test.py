@@ -13,12 +13,7 @@ import pytest
 
 from tfmat.scaling.study import read_measurements
 from tfmat_tests import graphs, mpi
-from tfmat_tests.cluster import (
-    PATIENCE,
-    SCRIPT,
-    assert_refused,
-    program,
-)
+from tfmat_tests.cluster import PATIENCE, SCRIPT, assert_refused, program
 from tfmat_tests.processes import wait_for
 
 # The tests' network has many weights in few operations, whose graph is made quickly:
@@ -171,13 +166,9 @@ KEEPALIVE = [
     ("loss", "options", "line"),
     [
         (["kill", "server2"], [], "rank 1 of 2 was lost (host server2, its process ended)"),
-        (
-            ["link", "server2", "down"],
-            KEEPALIVE,
-            "ORTE has lost communication with a remote daemon",
-        ),
+        (["link", "server2", "down"], KEEPALIVE, "ORTE has lost communication with a remote daemon"),
     ],
-)
+)  # fmt: skip
 def test_a_run_ends_when_a_node_is_lost(nodes, tmp_path, loss, options, line):
     mpi.need_mpirun()
     process = subprocess.Popen(

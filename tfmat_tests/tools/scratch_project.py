@@ -66,12 +66,7 @@ def start(folder: pathlib.Path, *arguments: str, **environment: str) -> subproce
     command = [str(folder / "tools" / "setup"), *arguments]
     # The Python that runs this test; a session of its own, so that all of it can be killed together.
     # Without an index nothing fetches uv, and pip installs.
-    environment = {
-        **os.environ,
-        "TFMAT_PYTHON": sys.executable,
-        "PIP_NO_INDEX": "1",
-        **environment,
-    }
+    environment = {**os.environ, "TFMAT_PYTHON": sys.executable, "PIP_NO_INDEX": "1", **environment}
     return subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -15,14 +15,7 @@ import packaging.utils
 import pytest
 
 from tfmat_tests.processes import wait_for
-from tfmat_tests.tools.scratch_project import (
-    TOOLS,
-    builds,
-    make_project,
-    make_wheel,
-    setup,
-    start,
-)
+from tfmat_tests.tools.scratch_project import TOOLS, builds, make_project, make_wheel, setup, start
 
 
 @pytest.fixture(scope="module")

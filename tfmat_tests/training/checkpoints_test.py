@@ -46,12 +46,6 @@ def test_the_newest_are_kept(tmp_path: pathlib.Path) -> None:
     assert _saved(tmp_path, 300, keep=1).saved_steps() == [300]
 
 
-def test_nothing_there(tmp_path: pathlib.Path) -> None:
-    folder = RunFolder(tmp_path / "none")
-    assert folder.saved_steps() == [] and folder.latest_checkpoint() == (None, [])
-    assert not list(tmp_path.iterdir())
-
-
 def test_other_files_are_left_alone(tmp_path: pathlib.Path) -> None:
     folder = _saved(tmp_path, 1)
     for name in ("notes.txt", "step-12.npz"):
@@ -86,18 +80,6 @@ def test_a_cut_file_is_found(tmp_path: pathlib.Path, length: int) -> None:
     with pytest.raises(InputError, match="is damaged") as caught:
         folder.load_checkpoint(1)
     assert "\n" not in str(caught.value)
-
-
-def test_a_damaged_one_costs_only_itself(tmp_path: pathlib.Path) -> None:
-    folder = _saved(tmp_path, 1, 2, 3)
-    for step in (3, 2):
-        folder.checkpoint_file(step).write_bytes(b"")
-    found, complaints = folder.latest_checkpoint()
-    assert found is not None and found.step == 1
-    assert ["0003.npz" in complaints[0], "0002.npz" in complaints[1]] == [True, True]
-    folder.checkpoint_file(1).write_bytes(b"")
-    with pytest.raises(InputError, match="no checkpoint of this run can be read: .*0003.npz"):
-        folder.latest_checkpoint()
 
 
 def test_one_of_a_newer_program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,9 +156,7 @@ FEATURES = {
     "`LossScaleOptimizer`": Feature(
         optimizer=lambda: keras.optimizers.LossScaleOptimizer(_adam(), initial_scale=1024.0)
     ),
-    "`BatchNormalization`": Feature(
-        lambda: _dense(layers.Dense(6, use_bias=False), layers.BatchNormalization())
-    ),
+    "`BatchNormalization`": Feature(lambda: _dense(layers.Dense(6, use_bias=False), layers.BatchNormalization())),
     "`sample_weight`": Feature(weights=WEIGHTS, given={"sample_weight": WEIGHTS}),
     "`class_weight`": Feature(
         labels=CLASSES,
@@ -197,9 +195,7 @@ FEATURES = {
         loss=keras.losses.MeanSquaredError(reduction="sum"),
         optimizer=lambda: keras.optimizers.SGD(1e-3),
     ),
-    "`gradient_accumulation_steps`": Feature(
-        optimizer=lambda: _adam(gradient_accumulation_steps=3)
-    ),
+    "`gradient_accumulation_steps`": Feature(optimizer=lambda: _adam(gradient_accumulation_steps=3)),
     "`add_loss` in a layer": Feature(lambda: _dense(_SmallOutputs())),
     "layers or losses that couple the examples of a batch": Feature(
         lambda: _dense(layers.Dense(6, use_bias=False), _Centred())
@@ -216,7 +212,7 @@ FEATURES = {
         WORDS % 4,
         np.repeat(NUMBERS[:, None], 6, axis=1),
     ),
-}
+}  # fmt: skip
 
 SEVERAL = FEATURES["several outputs, a dictionary of losses"]
 # One backend trains what all have in common, and with --all each does. Keras's own `fit` makes the loss,

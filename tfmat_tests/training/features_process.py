@@ -29,11 +29,7 @@ def train(feature, backend):
     )
     features, labels, given = feature.take(slice(0, NUM_EXAMPLES))
     result = trainer.fit(
-        features,
-        labels,
-        global_batch_size=BATCH,
-        train_for=f"{EPOCHS}epochs",
-        **given,
+        features, labels, global_batch_size=BATCH, train_for=f"{EPOCHS}epochs", **given
     )
     return model.get_weights(), {name: result.history[name][-1] for name in feature.metrics()}
 

@@ -14,10 +14,7 @@ MODULE = "tfmat_tests.training.profile_rank"
 # Long beside what else a busy machine does in a step, which the test would take for a part of it.
 DELAY, STEPS = 0.4, 15
 POINTS = 0.05  # of a step's time
-UNDISTURBED = (
-    {"name": "without", "profile": False, "steps": 100},
-    {"name": "long", "steps": 100},
-)
+UNDISTURBED = ({"name": "without", "profile": False, "steps": 100}, {"name": "long", "steps": 100})
 
 
 def run(folder, backend, cases, ranks=1):
@@ -51,11 +48,7 @@ def two_ranks(tmp_path_factory):
                 "rank": 1,
                 "steps": STEPS,
             },
-            {
-                "name": "traced",
-                "trace_steps": 10,
-                "model": {"batch_normalization": "synchronized"},
-            },
+            {"name": "traced", "trace_steps": 10, "model": {"batch_normalization": "synchronized"}},
         ],
         ranks=2,
     )

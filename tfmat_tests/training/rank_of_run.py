@@ -154,13 +154,7 @@ def main(settings):
     )
     import tfmat
     from tfmat.backends import make_backend
-    from tfmat_tests.backends.problem import (
-        DENSE,
-        OPTIMIZERS,
-        make_data,
-        make_model,
-        set_precision,
-    )
+    from tfmat_tests.backends.problem import DENSE, OPTIMIZERS, make_data, make_model, set_precision
 
     backend = make_backend(settings.backend, mesh=settings.mesh, **settings.options)
     with backend:

@@ -22,17 +22,6 @@ def folder(tmp_path: pathlib.Path) -> Iterator[RunFolder]:
         yield folder
 
 
-def test_one_process_at_a_time(folder: RunFolder) -> None:
-    with (
-        pytest.raises(InputError, match="another process is training in .*run; wait for it"),
-        RunFolder(folder.path),
-    ):
-        pass
-    folder.__exit__()
-    with RunFolder(folder.path):
-        pass
-
-
 def test_a_config_is_kept_and_compared(folder: RunFolder, tmp_path: pathlib.Path) -> None:
     assert RunFolder(tmp_path / "none").check_config(CONFIG) is None
     assert not (tmp_path / "none").exists()

@@ -207,10 +207,7 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path, names):
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
-    """The folder of runs of the same two ranks, and what the last of them ended in.
-
-    As on two machines, with two names of this one, and with hashes of their own.
-    """
+    """The folder of runs of two ranks, as on two machines with own hashes, and what the last of them ended in."""
     folder = tmp_path_factory.mktemp("two")
     steps = {"total_steps": 10, "validation": False}
     draws = {"record_batches": True, **steps}

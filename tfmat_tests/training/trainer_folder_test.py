@@ -319,9 +319,7 @@ class _Remembers(keras.callbacks.Callback):
 
 
 def test_a_folder_that_was_moved_keeps_no_path_of_the_old_place(tmp_path):
-    """Settings of callbacks are the new process's, what they learned is the old one's; and a checkpoint that cannot be
-    read is said before they begin.
-    """
+    """Callbacks have the new process's settings and the old one's memory; a lost checkpoint is said before them."""
 
     def fit(place):
         remembers = _Remembers(place)

@@ -160,9 +160,7 @@ def test_the_target_ends_the_run(loss, target):
     assert result.history["val_loss"][-1] <= target < result.history["val_loss"][-2]
 
 
-def test_a_time_is_turned_into_steps_once_also_where_a_schedule_needs_the_length(
-    tmp_path, monkeypatch
-):
+def test_a_time_is_turned_into_steps_once_also_for_a_schedule(tmp_path, monkeypatch):
     """The trial that measures the rate leaves no trace, and its own length is not taken for the run's."""
     section, epochs = OptimizerSection(warmup=Duration(1, "epochs")), EpochPlan(800, 64)
     lengths = []

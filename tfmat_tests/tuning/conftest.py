@@ -83,10 +83,7 @@ class Search:
         }
 
     def check(self, num_trials: int, repeated: int = 0) -> None:
-        """Every trial ended once; at most `repeated` epochs were begun twice and none ended twice; nobody is left.
-
-        An epoch that was begun when its trial was stopped is begun again, and no other.
-        """
+        """Every trial ended once; at most `repeated` epochs, of stopped trials, were begun twice; nobody is left."""
         state = self.state()
         assert len(state.trials) == num_trials
         assert sorted(state.end_order) == sorted(state.trials)

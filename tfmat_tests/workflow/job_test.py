@@ -36,15 +36,10 @@ def test_parameters_are_as_many_as_keras_makes(changes):
         ("data.num_points=1000000000000000000", "would need at least"),
         ("model.hidden_units=100000000", "a network of 120,300,003,"),
         ("model.hidden_units=1000000,1000000", "of memory, and this machine"),
-        (
-            "global_batch_size=4000000000",
-            "a batch of 4,000,000,000 curves of 200 points would need",
-        ),
+        ("global_batch_size=4000000000", "a batch of 4,000,000,000 curves of 200 points would need"),
     ],
-)
-def test_sizes_that_cannot_be_are_refused_before_anything_is_made(
-    change, message, tmp_path, refused
-):
+)  # fmt: skip
+def test_sizes_that_cannot_be_are_refused_at_once(change, message, tmp_path, refused):
     flags = ["--workdir=run", "--data_dir=data", f"--config.{change}"]
     if "batch" in change:
         flags.append("--config.data.num_curves=8000000000")
