@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -834,8 +835,11 @@ def share_or_copy(array: Any) -> Any:
     """A tensor over the array's own memory where TensorFlow can share it (CPU, aligned), else a copy of it."""
     import tensorflow as tf
 
-    if isinstance(array, np.ndarray) and array.flags.c_contiguous and array.flags.writeable:
+    if isinstance(array, np.ndarray) and array.flags.c_contiguous and array.size:
         aligned = array.ctypes.data % 64 == 0
-        if aligned and array.dtype != np.bool_ and array.size:
-            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+        if aligned and array.dtype.kind in "iufc" and array.dtype.isnative:
+            # NumPy exports writable arrays alone. TensorFlow does not write here: a file mapped to be read is as good.
+            interface = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+            lent = np.asarray(types.SimpleNamespace(__array_interface__=interface, lender=array))
+            return tf.experimental.dlpack.from_dlpack(lent.__dlpack__())
     return tf.convert_to_tensor(array)

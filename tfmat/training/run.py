@@ -124,7 +124,15 @@ def _arrays(name: str, given: Any) -> Any:
                 f"{name} has a {type(one).__name__}; give arrays [examples, ...] (of lists np.asarray makes one), or a "
                 "batched tf.data.Dataset of (features, labels)"
             )
-        return one if isinstance(one, np.ndarray) else np.asarray(one)
+        found = one if isinstance(one, np.ndarray) else np.asarray(one)
+        words = found.dtype == object and all(
+            isinstance(value, str | bytes) for value in found.flat
+        )
+        if found.dtype.kind in "OMm" and not words:
+            raise InputError(
+                f"{name} has the dtype {found.dtype}; give numbers, of a DataFrame its numerical columns alone"
+            )
+        return found
 
     return tf.nest.map_structure(array, given)
 
@@ -1287,7 +1295,8 @@ class Trainer:
           validation: (features, labels) or (features, labels, sample_weight), arrays.
           num_validation: how many of them are used after every epoch; all are used at the end.
           target_val_loss: end as soon as val_loss is at or below it.
-          reading: memory, stream, or auto.
+          reading: memory, stream, or auto: memory where the set fits. Mapped files, np.load(..., mmap_mode="r"), are
+            read where they are, without a copy in memory.
           shard_size: examples in a shard of stored data; part of the order of examples.
           steps_per_epoch: for tf.data sets that do not know their length.
           sharding: `partition`: the workers share each global batch, whose examples are the same for any number of

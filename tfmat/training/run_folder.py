@@ -212,9 +212,14 @@ class RunFolder:
         key = first_difference(before, now, _CHANGEABLE | left_out | {"data_id"})
         key = key or first_difference(before, now, _CHANGEABLE | left_out)
         if key is not None:
+            remedy = "use the same config to go on, or another workdir"
+            if self.status().ended:
+                remedy = "it has ended: another workdir trains anew"
+                final = self.path / "final.keras"
+                if "data_id" not in saved and final.exists():
+                    remedy += f", or further where the Trainer's model is keras.models.load_model('{final}')"
             raise InputError(
-                f"the run in {self.path} was started with {key}={before.get(key)}, not {now.get(key)}; "
-                "use the same config to go on, or another workdir"
+                f"the run in {self.path} was started with {key}={before.get(key)}, not {now.get(key)}; {remedy}"
             )
         return saved
 

@@ -154,3 +154,18 @@ def test_arrays_on_the_cpu_are_shared_not_copied():
     tensor = backend.place(rows)
     rows[3, 4] = 7.0
     assert float(tensor[3, 4]) == 7.0
+
+
+def test_a_file_that_is_mapped_to_be_read_is_shared_not_copied(tmp_path):
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((64, 16), np.float32))
+    tensor = make_backend("single").place(np.load(path, mmap_mode="r"))
+    np.load(path, mmap_mode="r+")[3, 4] = 7.0
+    assert float(tensor[3, 4]) == 7.0
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i8", "?", "S1"])
+def test_arrays_that_cannot_be_shared_are_copied(dtype):
+    memory = np.frombuffer(bytearray(b"1" * 1024), np.uint8)
+    rows = memory[-memory.ctypes.data % 64 :][:512].view(dtype)
+    np.testing.assert_array_equal(make_backend("single").place(rows).numpy(), rows)

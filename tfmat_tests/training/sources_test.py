@@ -95,6 +95,8 @@ def test_tensors_and_frames_are_examples_as_arrays_are():
         ((TRAIN[0].tolist(), TRAIN[1]), "features has a float; give arrays"),
         ((iter([TRAIN]), None), "features has a .*; give arrays .* or a batched tf.data.Dataset"),
         ((TRAIN[0], None), "labels has a NoneType"),
+        ((pd.DataFrame({"a": [1.0], "b": ["x"]}), np.ones(1)), "features has the dtype object"),
+        ((TRAIN[0], np.arange(800).astype("M8[s]")), "labels has the dtype datetime64.*; give num"),
         ((TRAIN[0], TRAIN[1][:3]), "differ in length: \\[800, 3\\]"),
         ((tf.data.Dataset.from_tensor_slices(TRAIN),), "batch it: dataset.batch\\(100\\)"),
     ],

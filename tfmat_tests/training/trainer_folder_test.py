@@ -1,6 +1,7 @@
 """The public trainer's run folder: what it holds, and how a stopped, damaged or diverged run goes on from it."""
 
 import json
+import re
 import signal
 
 import keras
@@ -290,6 +291,20 @@ def test_a_run_that_had_ended_trains_no_further(tmp_path, why):
     status = json.loads((tmp_path / "status.json").read_text())
     assert status["state"] == "done" and status["resumed_from_steps"] == [result.step]
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == -(-result.step // 8)
+
+
+def test_a_run_that_is_done_says_how_its_network_trains_further(tmp_path):
+    def fit(trainer, train_for):
+        return trainer.fit(*TRAIN, global_batch_size=100, train_for=train_for)
+
+    trainer = make_trainer(workdir=tmp_path / "first")
+    first = fit(trainer, "1epochs")
+    with pytest.raises(InputError, match="train_for=1epochs, not 2epochs; it has ended") as refused:
+        fit(make_trainer(workdir=tmp_path / "first"), "2epochs")
+    (path,) = re.findall(r"load_model\('(.*)'\)", str(refused.value))
+    further = make_trainer(keras.models.load_model(path), workdir=tmp_path / "second")
+    assert further.evaluate(*VALIDATION) == trainer.evaluate(*VALIDATION)
+    assert fit(further, "1epochs").history["loss"][0] < first.history["loss"][0]
 
 
 def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path):
