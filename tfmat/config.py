@@ -313,8 +313,8 @@ def parse_rules(text: str) -> Rules:
 
 
 # Sections whose keys are names of the law's parameters,
-# or settings of its tests.
-FREE_SECTIONS = ("ranges", "fixed", "test_ranges")
+# or settings of its tests, or names that a program of the user's reads.
+FREE_SECTIONS = ("ranges", "fixed", "test_ranges", "own")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -762,6 +762,11 @@ class Settings(_Section):
 
     @classmethod
     def of(cls, config: Config) -> Self:
+        for name in config.own:
+            raise InputError(
+                f"config key own.{name} is for a program of your own (tfmat tune --trial_command), tfmat reads none of "
+                "these; leave it out"
+            )
         found = super().of(config)
         object.__setattr__(found, "saved", config.to_dict())
         return found
@@ -905,6 +910,8 @@ def check_config(config: Config) -> Config:
     for name, value in config.fixed.items():
         if not _is_number(value):
             raise InputError(f"config key fixed.{name} is {value!r}; give a number")
+    for name, value in config.own.items():
+        check_value(f"own.{name}", value)
     target = config.target_val_loss
     if target is not None and target <= 0 and config.model.uncertainty != "flow":
         raise InputError(
@@ -913,6 +920,24 @@ def check_config(config: Config) -> Config:
         )
     check_layers(config.model, config.data.num_points)
     return config
+
+
+def check_value(key: str, value: Any) -> Any:
+    """A value as the config holds it under a key of the schema, or of the section `own`; InputError where it cannot be."""
+    if key in OPTIONS:
+        return OPTIONS[key].check(value)
+    for one in value if isinstance(value, tuple | list) else (value,):
+        if not isinstance(one, bool | int | float | str):
+            raise InputError(
+                f"config key {key} is {value!r}; give a number, a word, or a tuple of these"
+            )
+    return value
+
+
+def is_own(key: str) -> bool:
+    """Whether a key is one of the user's own program, own.NAME."""
+    section, _, name = key.partition(".")
+    return section == "own" and name.isidentifier()
 
 
 def check_layers(model_config: Config, num_points: int) -> None:
@@ -1050,6 +1075,8 @@ def _parse_free(section: str, name: str, text: str) -> Any:
         value = literal(text)
     except ValueError:
         value = text
+    if section == "own":
+        return value
     wanted = "two numbers, LOW,HIGH"
     if section == "fixed":
         if _is_number(value):

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from tfmat.cli.main import COMMANDS, main
-from tfmat.config import OPTIONS
+from tfmat.config import OPTIONS, Settings, load_config
+from tfmat.errors import InputError
 from tfmat.materials import LAWS, History, find_law
 from tfmat.records.files import find_records, load_records
 from tfmat.records.record import CurveTarget
@@ -128,6 +129,7 @@ def test_trials_of_your_own(programs, tmp_path):
     (tmp_path / "my_trial.py").write_text(program)
     space = (
         '"optimizer.learning_rate": Float(1e-3, 2e-3), "model.hidden_units": Choice((8,), (4,)),'
+        '"own.penalty": Float(1e-6, 1e-2, scale="log"),'
     )
     search = re.sub(r"space=\{.*?\n        \}", f"space={{{space}}}", search, flags=re.DOTALL)
     search = search.replace("750", "100").replace('"10m"', '"2epochs"').replace("=40", "=1")
@@ -140,6 +142,10 @@ def test_trials_of_your_own(programs, tmp_path):
     losses = [json.loads(line)["val_loss"] for line in lines.splitlines()]
     assert len(losses) == 2
     assert f"best: trial 0000, val_loss {min(losses):.4g}" in ended.err
+    best = load_config(tmp_path / "mine" / "best.py")
+    assert 1e-6 <= best.own.penalty <= 1e-2
+    with pytest.raises(InputError, match="own.penalty is for a program of your own"):
+        Settings.of(best)
 
 
 def test_contributing_says_the_same_layers():

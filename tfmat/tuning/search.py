@@ -23,8 +23,10 @@ from tfmat.config import (
     call_config_function,
     check_config,
     check_saved_config,
+    check_value,
     default_config,
     find_config_file,
+    is_own,
     load_config,
 )
 from tfmat.errors import InputError, nearest
@@ -128,7 +130,7 @@ class Search:
     Trials are compared at equal epochs or equal time, as the config's `train_for` says.
 
     Attributes:
-      space: config key -> Float, Int or Choice.
+      space: config key -> Float, Int or Choice; for a program of the user's also own.NAME.
       algorithm: random, bayesian or hyperband, of keras-tuner.
       max_trials: how many trials; None only for hyperband, whose brackets then say it.
       seeds: runs of each trial, with the seeds `seed`, `seed` + 1 ... of the config; their mean counts.
@@ -192,10 +194,10 @@ class Search:
             self._check_parameter(name, parameter)
 
     def _check_parameter(self, name: str, parameter: Hyperparameter) -> None:
-        option = OPTIONS.get(name)
-        if option is None:
+        if name not in OPTIONS and not is_own(name):
             raise InputError(
-                f"search space: unknown config key '{name}'{nearest(name, [*OPTIONS])}"
+                f"search space: unknown config key '{name}'{nearest(name, [*OPTIONS])}; for a --trial_command also "
+                "own.NAME"
             )
         if not isinstance(parameter, Float | Int | Choice):
             raise InputError(f"search space: {name} is {parameter!r}; give Float, Int or Choice")
@@ -204,7 +206,7 @@ class Search:
             parameter.values if isinstance(parameter, Choice) else (parameter.low, parameter.high)
         )
         for value in values:
-            option.check(value)
+            check_value(name, value)
         # keras-tuner conditions look back only.
         earlier = list(itertools.takewhile(lambda other: other != name, self.space))
         for parent, wanted in (parameter.only_if or {}).items():
@@ -220,6 +222,10 @@ class Search:
     def check_comparable(self) -> None:
         """InputError where the space holds what changes the meaning of the objective, so that no trial is the best."""
         for name, parameter in self.space.items():
+            if is_own(name):
+                raise InputError(
+                    f"search space: {name} is for a --trial_command, tfmat train does not read it; leave it out"
+                )
             flows = isinstance(parameter, Choice) and "flow" in parameter.values
             if name in ("seed", "train_for"):
                 why = "is one for all trials, which could not be compared else"
@@ -264,7 +270,7 @@ class Search:
             if value is parameter:
                 continue
             if not isinstance(parameter, Choice):
-                OPTIONS[name].check(value)
+                check_value(name, value)
             elif value not in parameter.keys:
                 raise InputError(f"{where}: {name} is {value!r}, which is not in the space")
 

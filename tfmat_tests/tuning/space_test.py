@@ -19,6 +19,11 @@ SPACE = pathlib.Path(__file__).with_name("space.py")
     [
         (Search(space={}), "the search space is empty"),
         (Search(space={"optimizer.lr": Float(1, 2)}), "unknown config key 'optimizer.lr'"),
+        (Search(space={"own.": Float(1, 2)}), "unknown config key 'own.'"),
+        (
+            Search(space={"own.kinds": Choice(("a", None), "b")}),
+            "give a number, a word, or a tuple",
+        ),
         (Search(space={"model.dropout": Float(0.3, 0.1)}), "give low < high"),
         (Search(space={"model.dropout": Float(0.0, 0.1, scale="log")}), "give 0 < low < high"),
         (Search(space={"model.dropout": Float(0.0, 1.0)}), "model.dropout is 1.0; it must be"),
@@ -60,6 +65,7 @@ def test_a_wrong_search_is_refused_in_one_line(search, message):
         ('"model.uncertainty": Choice("none", "gaussian")', "val_loss", ""),  # one squared error
         ('"data.noise_mpa": Float(0.1, 2.0)', "val_mse_a", "changes what val_mse_a measures"),
         ('"law": Choice("voce", "swift")', "val_loss", "changes what val_loss measures"),
+        ('"own.penalty": Float(0.1, 2.0)', "val_loss", "own.penalty is for a --trial_command"),
         ('"train_for": Choice("1epochs", "2epochs")', "val_loss", "is one for all trials"),
         ('"data.num_curves": Choice(1000, 2000)', "val_loss", ""),
     ],
