@@ -883,7 +883,7 @@ def _by_errors(
 
     def by_strain(size: float, is_shift: bool) -> Array:
         below, above = (
-            _effect(law, tests, found.labels, step, is_shift)[:, :, None]
+            strain_effect(law, tests, found.labels, step, is_shift)[:, :, None]
             for step in (-_STEP, _STEP)
         )
         unexplained = (
@@ -996,7 +996,9 @@ def _zeroes(law: Law, tests: TestSet, labels: Array, response: Array) -> Array:
     return np.concatenate(found, axis=2)
 
 
-def _effect(law: Law, tests: TestSet, labels: Array, step: float, is_shift: bool) -> Array:
+def strain_effect(
+    law: Law, tests: TestSet, labels: Array, step: float = _STEP, is_shift: bool = True
+) -> Array:
     """The change of the response by a machine that adds a strain as large as the elastic one, [curves, points].
 
     From a small share `step` of that, of either sign. For a shift it is the change by a strain of 1 everywhere.

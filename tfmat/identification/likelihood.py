@@ -20,6 +20,7 @@ from tfmat.identification.least_squares import (
     load_effect,
     minima_near,
     missed_knee,
+    strain_effect,
     zero_effects,
 )
 from tfmat.materials.law import PRIOR_VARIANCE, Array, History, Law, TestSet
@@ -1171,6 +1172,9 @@ class MeasuredErrors(Target):
             if load:
                 of_load = load_effect(self.law, history, best[:, :-1], load)[0]
                 zero = np.column_stack([zero, of_load])
+            if strain_error.shift:
+                moved = strain_effect(self.law, TestSet((history,)), best[:, :-1])[0]
+                zero = np.column_stack([zero, strain_error.shift * moved])
             noisier = deviation_by_strain_noise(history, response, answer, strain_error)
             residuals = np.nan_to_num(answer - response)
             found.append(UnknownErrors(residuals, zero, noise, noisier, misfit))

@@ -634,7 +634,7 @@ _QUALIFIERS = word_set(
     specimen sample experiment experimental exp simulated simulation sim fem fea model fitted fit
     standard abs absolut absolute optical laser lvdt primary front back left right top bottom at of
     the from by in on over with and de del della du des la le der die das den von per por a à di
-    phi φ kf corr necking necked bridgman noisy noise steel aluminium aluminum alloy copper rubber ply
+    phi φ kf amplitude corr necking necked bridgman noisy noise steel aluminium aluminum alloy copper rubber ply
     laminate polymer material batch lab weld base metal plate sheet bar
     şekil değiştirme en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
     zug traction tracción trazione tração unitaire unitaria unitario material direction quasi static

@@ -1107,18 +1107,18 @@ def read_tables(
     others: list[str] = []
     notes: dict[str, str] = {}
     sheets = read_sheets(path, sheet)
+    # Sheets of cycles are one test, as rows below lines `Cycle 5` are.
+    numbers = {name: int(match[1]) for name in sheets if (match := _CYCLE_TITLE.match(name))}
+    titles: list[Row] = [(0, [name]) for name in sorted(numbers, key=numbers.__getitem__)]
+    whole = " to ".join(dict.fromkeys(str(cells[0]) for _, cells in titles[:1] + titles[-1:]))
+    if titles:
+        sheets[whole] = [row for one in titles for row in [one, *sheets.pop(str(one[1][0]))]]
     for name, rows in sheets.items():
         try:
             if not rows:
                 raise InputError("the sheet is empty; a header row and a curve are expected")
-            found = find_tables(rows, [f"sheet '{name}'"], "row", cycles)
-            # A cycle's sheet may say so in its name alone.
-            titled = _CYCLE_TITLE.match(name)
-            of_name = [int(titled[1])] if titled else []
-            for table in found:
-                tables.append(
-                    dataclasses.replace(table, sheet=name, cycles=[*of_name, *table.cycles])
-                )
+            for table in find_tables(rows, [f"sheet '{name}'"], "row", cycles or name == whole):
+                tables.append(dataclasses.replace(table, sheet=name))
         except InputError as error:
             errors.append(f"sheet '{name}': {error}")
             others.append(name)
@@ -1211,7 +1211,7 @@ def find_tables(
             columns = [
                 a.and_then(b) if a and b else a or b for a, b in zip(columns, further, strict=False)
             ]
-            gaps[-1].append(str(above[0][0]))
+            gaps[-1] += [str(above[0][0])] if above[0][0] else []
             continue
         table.steps[:0] = [*steps, f"the rows below the text in {line} {above[0][0]}"]
         tables.append(table)

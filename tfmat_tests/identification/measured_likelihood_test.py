@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 
 from tfmat.identification.least_squares import correlations, fit
@@ -15,6 +16,7 @@ from tfmat.materials import find_law
 from tfmat.records.laboratory import specimen_strain
 from tfmat.records.record import MeasuredRecord, MeasuredTest
 from tfmat.records.simulation import CurveSettings
+from tfmat.records.tensile import StrainError
 from tfmat_tests.identification.sampling_test import guesses, simulated
 from tfmat_tests.specimens.forward_test import write_bar_law
 
@@ -186,3 +188,34 @@ def test_a_specimen_has_the_likelihood_of_measured_tests_without_a_compliance(la
     np.testing.assert_array_equal(own.log_density(labels), other.log_density(middle))
     shapes = [array.shape for array in own.expansion(labels)]
     assert shapes == [(5,), (5, 4), (5, 4, 4)]
+
+
+def test_a_strain_that_may_be_off_widens_the_modulus_of_samples():
+    """Beside the modulus and the shift of a joint least squares (SciPy) with a prior of the shift."""
+    law, truth = find_law("voce"), np.array([[200e3, 300.0, 250.0, 12.0]])
+    noise, shift = 10.0, 3e-4
+    strain = np.concatenate([np.linspace(1e-5, 1.4e-3, 40), np.linspace(3e-3, 0.1, 160)])
+    random = np.random.default_rng(0)
+    stress = law.stress(strain[None], truth)[0] + random.normal(0, noise, 200)
+    labels = np.tile(law.to_labels(truth), (801, 1))
+    labels[:, 0] += np.linspace(-0.3, 0.3, 801)
+    tried = np.column_stack([labels, np.full(801, 0.5)])
+
+    def off(values):
+        label, moved = values
+        found = law.label_stress(
+            strain[None] - shift * moved, np.append(label, labels[0, 1:])[None]
+        )
+        return np.append((found[0] - stress) / noise, moved)
+
+    def sampled_deviation(error):
+        test = MeasuredTest("a", strain, stress, strain_error=error)
+        target = MeasuredErrors(law, MeasuredTests.of(MeasuredRecord.of(test)), labels[400])
+        logarithm = target.log_density(tried)
+        return np.sqrt(np.cov(labels[:, 0], aweights=np.exp(logarithm - logarithm.max())))
+
+    slopes = scipy.optimize.least_squares(off, [labels[400, 0], 0.0], diff_step=1e-3).jac
+    alone, together = slopes[:, 0] @ slopes[:, 0], np.linalg.inv(slopes.T @ slopes)[0, 0]
+    assert together * alone > 3.0
+    expected = sampled_deviation(StrainError()) * np.sqrt(together * alone)
+    assert sampled_deviation(StrainError(shift=shift)) == pytest.approx(expected, rel=0.2)

@@ -900,6 +900,7 @@ COLUMNS = {
         ("Time;Axial Count;Axial Strain;Axial Stress\ns;cycles;%;MPa", "ttPS", "utf-8"),  # MTS
         ("Grip separation (mm);Load (kN)", "XK", "utf-8"),
         ("Force_N;Elong_mm", "FX", "utf-8"),
+        ("Strain amplitude [%];Stress amplitude (MPa)", "PS", "utf-8"),
     ],
 )  # fmt: skip
 def test_exports_of_machines_and_laboratories(tmp_path, head, letters, encoding):
