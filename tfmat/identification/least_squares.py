@@ -874,9 +874,7 @@ def _by_errors(
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # Of these very slopes: the search's JᵀJ is a step older, and long steps hardly change some responses. Either
         # that step or rounding of what nothing holds would look like errors that the residuals tell of.
-        # Slopes that are not finite tell of nothing.
-        normal = np.nan_to_num(np.swapaxes(slopes, 1, 2) @ slopes, posinf=0.0, neginf=0.0)
-        held = covariance_of(normal, without_open=True)
+        held = covariance_of(np.swapaxes(slopes, 1, 2) @ slopes, without_open=True)
 
     def by(size: float, effects: Array) -> Array:
         weighted = size * effects * weights[:, :, None]
