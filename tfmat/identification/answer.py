@@ -699,12 +699,16 @@ class Identification:
         if self.samples is None:
             return None
         scales = {p.name: p.scale for p in self.law.identified} if self.law else {}
+        why = self.do_not_use
+        if self.posterior and self.posterior.certificate.status == "do not trust":
+            why = [*why, self.posterior.certificate.reason]
         return PosteriorPicture(
             names=list(self.samples.names),
             units=list(self.samples.units),
             logarithmic=[scales.get(name) == "log" for name in self.samples.names],
             values=self.samples.values.tolist(),
             recommended={name: self.parameters[name].value for name in self.samples.names},
+            do_not_use=why,
             title=self.curve.name,
         )
 

@@ -335,6 +335,7 @@ class PosteriorPicture(Struct, kw_only=True):
       names, units: of the p parameters; logarithmic: whether each one's range is.
       values: [samples, p], in the units.
       recommended: name -> the value that the answer recommends.
+      do_not_use: why neither the answer nor the samples may be used; empty where they may be.
     """
 
     names: list[str]
@@ -342,6 +343,7 @@ class PosteriorPicture(Struct, kw_only=True):
     logarithmic: list[bool]
     values: list[list[float]]
     recommended: dict[str, float] = {}
+    do_not_use: list[str] = []
     title: str = ""
 
 

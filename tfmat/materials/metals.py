@@ -97,6 +97,11 @@ class ElasticPlasticLaw(_MetalLaw):
             share = modulus / (modulus + slope)
             out[:, :, 0] = stress
             by_column = self.hardening_derivatives(plastic_strain, columns[1:])
+            if len(by_column) != len(columns) - 1:
+                raise InputError(
+                    f"law {self.name}: hardening_derivatives() returns {len(by_column)} arrays for {len(columns) - 1} "
+                    "parameters behind E; return one for each, in their order"
+                )
             with np.errstate(
                 invalid="ignore"
             ):  # an infinite slope at zero, where the curve is elastic

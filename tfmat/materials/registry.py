@@ -27,6 +27,7 @@ from tfmat.materials.cyclic import (
 )
 from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
 from tfmat.materials.metals import (
+    ElasticPlasticLaw,
     HockettSherby,
     Hognestad,
     Hollomon,
@@ -270,6 +271,11 @@ def check_definition(law: type[Law], spec: str) -> None:
         raise InputError(f"law {spec}: two parameters have the same name ({', '.join(names)})")
     for parameter in parameters:
         _check_parameter(parameter, spec)
+    if issubclass(law, ElasticPlasticLaw) and parameters[0].unit != "MPa":
+        raise InputError(
+            f"law {spec}: its first parameter, {parameters[0].name}, has the unit {parameters[0].unit}; "
+            "give Young's modulus and its range in MPa"
+        )
     if hasattr(law, "max_strain"):
         _check_pair(law.max_strain, f"law {spec}: max_strain", above=0.0)
     if law.max_strain_scale not in ("linear", "log"):
@@ -370,6 +376,12 @@ def users_error(error: BaseException) -> InputError | None:
 
 def law_class(spec: str) -> type[Law]:
     """The class of a registered name (`voce`) or of `path/to/file.py:ClassName`; InputError if there is none."""
+    several = spec.split(",")
+    if len(several) > 1 and any(name in LAWS for name in several):
+        raise InputError(
+            f"'{spec}' names {len(several)} laws; give one: "
+            "`tfmat identify` without --law ranks all for the kind of test"
+        )
     if is_file(spec):
         return user_law_class(spec)
     if spec not in LAWS:

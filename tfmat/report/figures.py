@@ -20,6 +20,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
+from matplotlib.lines import Line2D
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
@@ -876,10 +877,33 @@ class Corner:
             if column == 0 and row:
                 label = with_unit(self.samples.names[row], self.samples.units[row])
                 panel.set_ylabel(label, parse_math=False)
-        if self.samples.title:
-            figure.suptitle(self.samples.title, fontsize=11, fontweight="bold", x=0.02, ha="left")
+        why = ", ".join(self.samples.do_not_use)
+        warning = textwrap.fill(f"DO NOT USE: {why}", int(9 * size)) if why else ""
+        if title := "\n".join(filter(None, [self.samples.title, warning])):
+            style = {"color": WARNING} if why else {}
+            figure.suptitle(title, fontsize=11, fontweight="bold", x=0.02, ha="left", **style)
+        if count > 1:
+            self._draw_legend(panels[0, -1])
         figure.align_labels()
         return figure
+
+    def _draw_legend(self, corner: Axes) -> None:
+        """What the lines are, in a panel that is empty."""
+        outer, inner = (f"{100 * share:.0f}" for share in _REGIONS)
+        lines = [
+            ("95 %, median above", MODEL, "--", 0.9),
+            (f"regions of {inner} and {outer} %", INK, "-", 1.4),
+        ]
+        if self.samples.recommended:
+            lines.append(("recommended value", SECOND, "-", 1.1))
+        handles = [
+            Line2D([], [], color=color, ls=style, lw=width, label=label)
+            for label, color, style, width in lines
+        ]
+        legend = corner.legend(
+            handles=handles, loc="upper right", borderaxespad=0.0, fontsize=8, frameon=False
+        )
+        legend.set_in_layout(False)
 
     @property
     def svg(self) -> str:

@@ -413,8 +413,9 @@ def next_test_table(curve: str, found: NextTest) -> Table:
         for one in predictions
     )
     caption = (
-        f"95 % intervals now: {now}; ×: the share of its width that a test is expected to leave, ± the Monte Carlo "
-        f"error; tests of {found.num_points} points; by: sampling where weights stand on few draws (Pareto k > 0.7)"
+        f"95 % intervals now, by independent noise alone: {now}; ×: the share of its width that a test is expected to "
+        f"leave, ± the Monte Carlo error; tests of {found.num_points} points; by: sampling where weights stand on few "
+        "draws (Pareto k > 0.7)"
     )
     title = f"which test of {curve} next"
     return text_table(

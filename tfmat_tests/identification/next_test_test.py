@@ -65,7 +65,9 @@ def test_the_json_file_the_table_and_the_picture_have_it(found):
     assert first.gain_error < 0.5 and first.by in ("weights", "sampling")
     assert set(first.interval_ratio) == {"C10", "C01", "equibiaxial:max_strain=1"}
     table = next_test_table("made", content)
-    assert table.row_count == 3 and "95 % intervals now" in str(table.caption)
+    assert table.row_count == 3 and "95 % intervals now, by independent noise alone" in str(
+        table.caption
+    )
     figure = next_test_figure("made", content)
     (panel,) = figure.axes
     lengths = [np.ptp(line.get_xdata()) for line in panel.lines]

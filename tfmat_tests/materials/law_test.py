@@ -338,6 +338,7 @@ def test_ranges_and_fixed_values_reach_the_law():
         ("Voce", "", "did you mean 'voce'"),
         ("none.py:Linear", "", "none.py: No such file"),
         ("my_law.py:Liner", _GOOD, "did you mean 'Linear'"),
+        ("voce,my_law.py:Linear", _GOOD, "names 2 laws; give one"),
         ("my_law.py:Linear", "x = 1", "defines no subclass"),
         ("my_law.py", _GOOD, "--law=my_law.py:Linear"),
         ("my_law.py:Linear", "class Linear:\n    pass", "not a subclass"),
@@ -352,6 +353,41 @@ def test_what_is_no_law_is_refused_with_what_to_write(tmp_path, monkeypatch, spe
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_law.py").write_text(code, "utf-8")
     assert expected in _error(spec)
+
+
+_METAL = """
+import numpy as np
+from tfmat.materials import Parameter
+from tfmat.materials.metals import ElasticPlasticLaw
+
+class Linear(ElasticPlasticLaw):
+    name, title, formula, source = "linear", "linear hardening", "σ = σ0 + c·εp", "none"
+    parameters = (
+        Parameter("E", "MPa", 50e3, 250e3, "log"),
+        Parameter("sigma0", "MPa", 50.0, 800.0, "log"),
+        Parameter("c", "MPa", 50.0, 800.0, "log"),
+    )
+
+    def hardening(self, plastic_strain, columns):
+        return columns[0] + columns[1] * plastic_strain, columns[1] + 0.0 * plastic_strain
+
+    def hardening_derivatives(self, plastic_strain, columns):
+        return 1.0, plastic_strain
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"MPa", 50e3, 250e3', '"GPa", 50.0, 250.0', "give Young's modulus and its range in MPa"),
+        ("return 1.0, plastic_strain", "return (1.0,)", r"returns 1 arrays for 2 parameters"),
+    ],
+)
+def test_a_metal_that_would_be_solved_wrongly_is_refused(tmp_path, old, new, expected):
+    strain, values = np.array([[0.0, 0.01]]), np.array([[200e3, 300.0, 500.0]])
+    find_law(_spec(tmp_path, _METAL)).derivatives(strain, values)
+    with pytest.raises(InputError, match=expected):
+        find_law(_spec(tmp_path, _METAL.replace(old, new))).derivatives(strain, values)
 
 
 def test_user_law_is_loaded_and_works(tmp_path):

@@ -34,6 +34,23 @@ def test_a_corner_has_a_panel_for_each_parameter_and_pair():
     np.testing.assert_allclose(places, sorted(expected), rtol=0.04)
 
 
+@pytest.mark.parametrize("reasons", [[], ["implausible modulus", "nothing converged"]])
+def test_a_corner_says_what_its_lines_are_and_that_it_must_not_be_used(reasons):
+    figure = corner(3, recommended={"x": 1.25}, title="a curve", do_not_use=reasons).figure
+    assert (
+        figure.get_suptitle()
+        == "a curve" + "\nDO NOT USE: implausible modulus, nothing converged" * bool(reasons)
+    )
+    (legend,) = (panel.get_legend() for panel in figure.axes if panel.get_legend())
+    named = {
+        text.get_text(): line for text, line in zip(legend.texts, legend.get_lines(), strict=True)
+    }
+    # In the colours of the lines that are drawn: the interval's ends, then the recommended value.
+    interval, *_, recommended = figure.axes[0].lines
+    assert named["95 %, median above"].get_color() == interval.get_color()
+    assert named["recommended value"].get_color() == recommended.get_color()
+
+
 def test_regions_hold_their_shares():
     plot = corner()
     (contours,) = plot.figure.axes[2].collections
