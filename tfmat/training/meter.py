@@ -392,6 +392,11 @@ class Meter:
         """Forgets the rate of the epoch before."""
         self._calls: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
 
+    @property
+    def always_compiled(self) -> bool:
+        """Whether every call of this epoch did, so that its rate foretells nothing."""
+        return not self._calls[False]
+
     def rate(self) -> float:
         """Examples per second in this epoch; without the calls that compile, if there are others."""
         calls = self._calls[False] or self._calls[True]

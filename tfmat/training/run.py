@@ -407,8 +407,8 @@ class TrainingProgress:
 
     total_steps = 0
 
-    def __init__(self, shown: bool = True, counted: str = "examples"):
-        self._shown, self._counted = shown, counted
+    def __init__(self, shown: bool = True):
+        self._shown = shown
         self._bar: Progress | None = None
         if shown and sys.stderr.isatty():
             self._bar = Progress(
@@ -437,14 +437,9 @@ class TrainingProgress:
             # A terminal that was closed, or a reader that has gone, does not end a run of hours; log.txt has the line.
             log(line)
 
-    def update(
-        self, *, step: int, description: str, rate: float, loss: float, seconds_left: float
-    ) -> None:
-        """Moves the bar: `rate` in examples/s, `loss` of the epoch so far."""
+    def update(self, *, step: int, description: str, text: str) -> None:
+        """Moves the bar, and writes beside it."""
         if self._bar:
-            text = (
-                f"{rate:,.0f} {self._counted}/s  {clock_text(seconds_left)} left  loss {loss:.3g}"
-            )
             self._bar.update(self._task, completed=step, description=description, text=text)
 
 
@@ -600,7 +595,7 @@ class Run:
         self._source, self._validation, self._epochs = source, validation, source.plan
         lengths = {"num_examples": source.num_examples, "steps_per_epoch": source.steps_per_epoch}
         self._config = {**config, **lengths}
-        self._progress = TrainingProgress(not self._quiet and backend.rank == 0, self._counted)
+        self._progress = TrainingProgress(not self._quiet and backend.rank == 0)
         self._log: Callable[[str], None] = self._progress.show
         self._folder: RunFolder | None = None  # rank 0 alone has one
         self._position = Position()
@@ -1137,7 +1132,7 @@ class Run:
         val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
         self._log(
             f"epoch {epoch + 1}/{self._num_epochs}  loss {record['loss']:.4g}{val_loss}  "
-            f"{record['curves_per_second']:,.0f} {self._counted}/s  {clock_text(self._seconds_left())} left"
+            f"{self._pace()}"
         )
         for name in _TOLD_FIGURES:
             if name in record["use"]:
@@ -1149,19 +1144,21 @@ class Run:
 
     def _show(self) -> None:
         position = self._position
+        loss = position.epoch_sums[0] / max(position.epoch_examples, 1.0)
         self._progress.update(
             step=position.step,
             description=f"epoch {self._epochs.locate(position.step - 1)[0] + 1}/{self._num_epochs}",
-            rate=self._meter.rate(),
-            loss=position.epoch_sums[0] / max(position.epoch_examples, 1.0),
-            seconds_left=self._seconds_left(),
+            text=f"{self._pace()}  loss {loss:.3g}",
         )
 
-    def _seconds_left(self) -> float:
-        """The seconds to the end of the run, at the present rate."""
+    def _pace(self) -> str:
+        """This epoch's rate in words, and the time to the end of the run where calls that compile nothing tell it."""
         rate = self._meter.rate()
+        text = f"{rate:,.0f} {self._counted}/s"
+        if self._meter.always_compiled:
+            return f"{text} with compiling"
         epochs = self._epochs.epochs(self._total) - self._epochs.epochs(self._position.step)
-        return epochs * self._source.num_examples / rate if rate else 0.0
+        return f"{text}  {clock_text(epochs * self._source.num_examples / rate)} left"
 
 
 # --------------------------------------------------------------------------------------------------

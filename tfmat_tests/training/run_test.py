@@ -77,7 +77,7 @@ def test_in_another_thread_it_does_nothing() -> None:
 
 def test_only_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingProgress() as progress:
-        progress.update(step=5, description="epoch 1/2", rate=1e4, loss=0.1, seconds_left=7.0)
+        progress.update(step=5, description="epoch 1/2", text="10,000 examples/s")
         progress.show("a line [with brackets]")
     assert capsys.readouterr().err == "a line [with brackets]\n"
     with TrainingProgress(shown=False) as progress:
