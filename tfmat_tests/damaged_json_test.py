@@ -172,9 +172,8 @@ def test_a_key_of_the_wrong_type_is_named():
 def test_the_entry_of_a_dictionary_is_named_and_the_content_stays_as_it_was():
     content = {"a": {"x": {"y": [1]}, "z": {"y": [1, "2"]}}}
     kind = dict[str, dict[str, TypedDict("Inner", {"y": list[int]})]]
-    with pytest.raises(
-        InputError, match=r"here is damaged: a\.z\.y\[1\]: Expected `int`, got `str`"
-    ):
+    said = r"here is damaged: a\.z\.y\[1\]: Expected `int`, got `str`"
+    with pytest.raises(InputError, match=said):
         check_json(content, kind, "here")
     assert content == {"a": {"x": {"y": [1]}, "z": {"y": [1, "2"]}}}
     assert list(content["a"]) == ["x", "z"]

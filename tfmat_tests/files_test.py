@@ -103,9 +103,8 @@ with atomic_write({str(tmp_path / "a")!r}) as file:
 
 
 def test_what_the_operating_system_refuses_is_an_input_error(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(
-        InputError, match="cannot write .*none/a: No such file or directory; check the path"
-    ):
+    said = "cannot write .*none/a: No such file or directory; check the path"
+    with pytest.raises(InputError, match=said):
         write_json(tmp_path / "none" / "a", 1)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write .*: Not a directory; choose another folder"):

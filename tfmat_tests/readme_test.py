@@ -186,10 +186,8 @@ def test_the_commands_of_readme_in_a_fresh_clone(clone: pathlib.Path) -> None:
         "PYTHONPATH": sysconfig.get_path("purelib"),
         "PIP_NO_DEPS": "1",
         "PIP_NO_BUILD_ISOLATION": "false",  # pip's way to say that there is none
-        "PATH": os.pathsep.join(
-            part for part in os.environ["PATH"].split(os.pathsep) if ".venv" not in part
-        ),
-    }
+        "PATH": os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if ".venv" not in part),
+    }  # fmt: skip
     script = "\n".join(["set -e", *commands, "python program.py", "command -v tfmat"])
     done = subprocess.run(
         ["bash", "-c", script], cwd=clone, env=environment, capture_output=True, text=True

@@ -117,11 +117,8 @@ def _cases_of_any_rank(run_all, ranks):
             "options": {"bucket_mb": 0.01},
             "backend": "mpi",
         },
-        "posterior in parts and buckets": {
-            **folded,
-            "options": {"accumulate": 7, "bucket_mb": 0.01},
-        },
-    }
+        "posterior in parts and buckets": {**folded, "options": {"accumulate": 7, "bucket_mb": 0.01}},
+    }  # fmt: skip
     if run_all:
         setups |= {
             "parts in buckets": {"options": {"accumulate": 7, "bucket_mb": 0.01}},

@@ -106,9 +106,8 @@ def test_what_does_not_fit_is_said_before_anything_is_read():
     _, backend, _ = backend_of(collectives)
     before = [v.numpy() for v in backend._held.weights]
     watched = Watched(state)
-    with pytest.raises(
-        InputError, match=r"weights/2 .* has shape \[7, 2\], saved is shape \[6, 2\]"
-    ):
+    said = r"weights/2 .* has shape \[7, 2\], saved is shape \[6, 2\]"
+    with pytest.raises(InputError, match=said):
         backend.write(from_rank_0(watched.saved, collectives))
     assert watched._last is None
     for variable, value in zip(backend._held.weights, before, strict=True):

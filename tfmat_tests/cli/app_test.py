@@ -297,7 +297,6 @@ def test_too_much_is_refused(work, monkeypatch):
         work.place("b.csv")
 
 
-# --------------------------------------------------------------------------------------------------
 # A server and a browser.
 
 

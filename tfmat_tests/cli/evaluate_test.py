@@ -99,9 +99,6 @@ def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, refused):
     for arguments, message in (
         ([f"--workdir={tmp_path / 'none'}"], "holds no trained model"),
         ([f"--workdir={workdir}", f"--data_dir={tmp_path / 'empty'}"], "is not there"),
-        (
-            [f"--workdir={workdir}", f"--json={tmp_path / 'none' / 'out.json'}"],
-            "there is no folder",
-        ),
-    ):
+        ([f"--workdir={workdir}", f"--json={tmp_path / 'none' / 'out.json'}"], "there is no folder"),
+    ):  # fmt: skip
         assert message in refused("evaluate", *arguments)

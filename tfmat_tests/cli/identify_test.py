@@ -63,13 +63,8 @@ def test_units_and_columns_are_settable(trained_run, curve):
     )
     for name, flags in {
         "curve.csv": [],
-        "lab.csv": [
-            "--strain_column=ch1",
-            "--stress_column=ch2",
-            "--strain_unit=%",
-            "--stress_unit=ksi",
-        ],
-    }.items():
+        "lab.csv": ["--strain_column=ch1", "--stress_column=ch2", "--strain_unit=%", "--stress_unit=ksi"],
+    }.items():  # fmt: skip
         output = curve.with_name(f"{name}.json")
         arguments = [
             str(curve.with_name(name)),

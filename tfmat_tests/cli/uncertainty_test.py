@@ -105,10 +105,7 @@ def test_samples_that_cannot_be_drawn_are_refused(trained_run, posterior_run, cu
     for flags, said in (
         ([f"--workdir={trained_run.workdir}", "--samples=10", "--noleast_squares"], "samples need"),
         (["--law=ramberg_osgood", "--samples=10", "--nocorrect"], "samples need least squares"),
-        (
-            [f"--workdir={posterior_run}", "--samples=10", "--fix=G0=6900", "--nocorrect"],
-            "samples need",
-        ),
+        ([f"--workdir={posterior_run}", "--samples=10", "--fix=G0=6900", "--nocorrect"], "samples need"),
         ([f"--workdir={posterior_run}", "--samples_file=s.npz"], "say how many: --samples=1000"),
-    ):
+    ):  # fmt: skip
         assert said in refused("identify", curve, *flags)

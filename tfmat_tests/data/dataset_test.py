@@ -38,7 +38,6 @@ from tfmat.records.simulation import CurveSettings, Simulator
 from tfmat_tests.data.small_dataset import SETTINGS, generate, shard_bytes
 from tfmat_tests.processes import PROJECT, real_python, wait_for
 
-# --------------------------------------------------------------------------------------------------
 # Packed data sets: the right rows, the same in every set, in a folder that stands for all settings.
 
 
@@ -156,7 +155,6 @@ def test_a_scale_that_hides_the_curves_is_refused(tmp_path: pathlib.Path) -> Non
             PackedDataset.open(dataset.folder)
 
 
-# --------------------------------------------------------------------------------------------------
 # Packed data sets that were damaged or ended early: whole or absent, resumed, damage named and repaired.
 
 
@@ -212,9 +210,8 @@ def test_the_same_call_repairs_too(tmp_path, caplog):
     whole = shard_bytes(folder)
     _flip(folder / "shard-00001-of-00005.features")
     (folder / "shard-00003-of-00005.labels").unlink()
-    with pytest.raises(
-        InputError, match=r"shard-00001-of-00005.features is damaged .*\(and 1 more\)"
-    ):
+    said = r"shard-00001-of-00005.features is damaged .*\(and 1 more\)"
+    with pytest.raises(InputError, match=said):
         PackedDataset.open(folder)
     generate(tmp_path)
     assert shard_bytes(folder) == whole
@@ -244,9 +241,8 @@ def test_manifests_that_cannot_be_used(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match="damaged: Object missing required field `seed`"):
         PackedDataset.open(folder)
     path.write_text("{")
-    with pytest.raises(
-        InputError, match="manifest.json is damaged: it is not valid JSON; delete the folder"
-    ):
+    said = "manifest.json is damaged: it is not valid JSON; delete the folder"
+    with pytest.raises(InputError, match=said):
         PackedDataset.open(folder)
     write_json(path, manifest | {"id": "00000000"})
     with pytest.raises(InputError, match="holds another data set"):
@@ -309,7 +305,6 @@ def test_two_at_once_share_the_work_of_one(tmp_path: pathlib.Path) -> None:
     assert not _temporary(folder)
 
 
-# --------------------------------------------------------------------------------------------------
 # Disks that are full or cannot be written: one clear line, nothing half-written, finished shards kept.
 
 
@@ -369,9 +364,8 @@ def test_a_disk_that_fills_up_on_the_way(small_disk: pathlib.Path) -> None:
                 time.sleep(0.001)  # the first shard is on its way to the disk
             _fill_up(ballast)
 
-    with pytest.raises(
-        InputError, match=r"cannot write .*: No space left on device; free some space"
-    ):
+    said = r"cannot write .*: No space left on device; free some space"
+    with pytest.raises(InputError, match=said):
         generate_dataset(settings, data_dir=small_disk / "data", progress=fill_the_disk, **counts)
     assert _whole_or_absent(small_disk / "data") < 6
     ballast.unlink()
@@ -391,9 +385,8 @@ def test_a_complete_set_needs_no_right_to_write(small_disk: pathlib.Path) -> Non
     folder = _generate(small_disk).folder
     assert _mount("-o", "remount,ro", str(small_disk))
     assert _generate(small_disk).folder == folder
-    with pytest.raises(
-        InputError, match=r"cannot write .*: Read-only file system; choose a folder that can be"
-    ):
+    said = r"cannot write .*: Read-only file system; choose a folder that can be"
+    with pytest.raises(InputError, match=said):
         _generate(small_disk, seed=1, num_curves=1000)
 
 
@@ -416,7 +409,6 @@ except test.InputError as error:
     assert _whole_or_absent(tmp_path) == 10
 
 
-# --------------------------------------------------------------------------------------------------
 # Mapped shards: right values, no copy, given back when nobody looks any more, files never changed.
 
 
@@ -499,7 +491,6 @@ def test_wrong_files_are_named(tmp_path: pathlib.Path) -> None:
         map_shards([paths[1]], PAGE)
 
 
-# --------------------------------------------------------------------------------------------------
 # A data set's copy on a node's own disk, where a SLURM job has put one.
 
 
@@ -537,7 +528,6 @@ def test_another_data_set_there_is_left_alone(small, tmp_path, monkeypatch):
     assert np.array_equal(PackedDataset.open(small.folder).labels, small.labels)
 
 
-# --------------------------------------------------------------------------------------------------
 # What is kept of records is found again by the same records, arguments and code alone, and whole or not at all.
 
 
@@ -591,7 +581,6 @@ def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
     assert Kept(None).read("0") is None
 
 
-# --------------------------------------------------------------------------------------------------
 # Sizes that cannot be are refused with the memory that they would need.
 
 
@@ -617,8 +606,7 @@ def test_sizes(num_bytes, text):
 
 def test_curves_of_too_many_points(tmp_path):
     settings = CurveSettings(num_points=10**18)
-    with pytest.raises(
-        InputError, match=r"curves of 1,000,000,000,000,000,000 points .*fewer points"
-    ):
+    said = r"curves of 1,000,000,000,000,000,000 points .*fewer points"
+    with pytest.raises(InputError, match=said):
         generate_dataset(settings, seed=0, num_curves=8, num_test=4, data_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,6 @@ from tfmat.materials.law import Parameter
 from tfmat.records.laboratory import Laboratory
 from tfmat_tests.data.own_curves import hahn_tsai_curves, line_curves, save_curves
 
-# --------------------------------------------------------------------------------------------------
 # Packing a user's own labelled curves.
 
 
@@ -276,7 +275,6 @@ def test_what_copies_refuse(tmp_path: pathlib.Path) -> None:
             import_dataset(path, data_dir=tmp_path)
 
 
-# --------------------------------------------------------------------------------------------------
 # Files of labelled curves that cannot be packed: the one line that each of them gets.
 
 

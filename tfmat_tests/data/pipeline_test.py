@@ -144,9 +144,8 @@ def test_a_tf_data_set_that_does_not_fit() -> None:
             DatasetSource(endless, 50)
     assert DatasetSource(unknown, 50, steps_per_epoch=5).steps_per_epoch == 5
     alone = tf.data.Dataset.from_tensor_slices(FEATURES).batch(50)
-    with pytest.raises(
-        InputError, match=r"must yield \(features, labels\) or \(features, labels, w"
-    ):
+    said = r"must yield \(features, labels\) or \(features, labels, w"
+    with pytest.raises(InputError, match=said):
         list(DatasetSource(alone, 50).blocks([Span(0, 0, 1)]))
 
 

@@ -101,16 +101,13 @@ class RestoresAt(keras.callbacks.Callback):
 def check_callbacks_of_rank_0_alone(folder):
     """They stop, restore or change the rate there: every rank ends in one line instead of waiting or drifting apart."""
     for callback, message in (
-        (
-            keras.callbacks.EarlyStopping("loss", patience=0, min_delta=100),
-            "rank 1 begins epoch 3, but",
-        ),
+        (keras.callbacks.EarlyStopping("loss", patience=0, min_delta=100), "rank 1 begins epoch 3, but"),
         (RestoresAt(2), "rank 1 begins epoch 1, but rank 0 begins epoch 3"),
         (
             keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=100),
             "rank 1 has learning rate .* the same callbacks .ReduceLROnPlateau",
         ),
-    ):
+    ):  # fmt: skip
         own = [callback] if hvd.rank() == 0 else []
         average = hvd.callbacks.MetricAverageCallback()
         with pytest.raises(InputError, match=message) as caught:

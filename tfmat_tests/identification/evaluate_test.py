@@ -145,9 +145,8 @@ def test_a_data_set_of_another_task_is_refused(tmp_path, trained_run, identifier
     shear = generate_dataset(
         CurveSettings(law="tanh_shear"), seed=0, num_curves=8, num_test=8, data_dir=tmp_path
     )
-    with pytest.raises(
-        InputError, match=r"identifies G0 \(MPa\), a \(MPa\^-3\), the data set .* holds G0 .*, S"
-    ):
+    said = r"identifies G0 \(MPa\), a \(MPa\^-3\), the data set .* holds G0 .*, S"
+    with pytest.raises(InputError, match=said):
         evaluate(identifier, shear)
     short = generate_dataset(
         CurveSettings(num_points=50), seed=0, num_curves=8, num_test=8, data_dir=tmp_path

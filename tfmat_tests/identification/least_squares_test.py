@@ -258,14 +258,6 @@ def test_padding_does_not_count_whatever_stands_there():
         assert alone.rmse_mpa[0] == pytest.approx(found.rmse_mpa[i], rel=1e-9)
 
 
-def test_the_answer_to_a_curve_does_not_depend_on_its_neighbours():
-    law, strain, stress, valid, _ = simulated(300)
-    found = fit(law, strain, stress, valid)
-    part = fit(law, strain[250:260], stress[250:260], valid[250:260])
-    assert part.labels == pytest.approx(found.labels[250:260], abs=1e-7)
-    assert fit(law, strain[:0], stress[:0], valid[:0]).interval.shape == (0, 2, 2)
-
-
 def test_an_optimum_beyond_the_range_is_found_at_its_end():
     law = find_law("hahn_tsai")
     strain = np.linspace(0, 0.04, 200)[None]

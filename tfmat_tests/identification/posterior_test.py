@@ -335,7 +335,6 @@ def test_the_tree_holds_the_samples_and_comes_back_from_its_file(posterior_run, 
 
 def test_without_arviz_there_is_one_line(monkeypatch):
     monkeypatch.setattr(module, "_PACKAGES", ("arviz_base", "no_such_package"))
-    with pytest.raises(
-        InputError, match=r"need no_such_package; run `.* 'arviz-base\[h5netcdf\]'`"
-    ):
+    said = r"need no_such_package; run `.* 'arviz-base\[h5netcdf\]'`"
+    with pytest.raises(InputError, match=said):
         module.check_arviz()

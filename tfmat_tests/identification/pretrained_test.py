@@ -132,13 +132,10 @@ def test_networks_for_metals_follow_measured_curves(law, most, real_curves):
     """Fourteen tests of 304L and two of 6061-T6 (sandialabs/matcal): the answer's curve against the measured one."""
     network = Identifier.open(find_network(None, law))
     options = {
-        "6061T6_tension/*.csv": {
-            "strain_column": "engineering_strain",
-            "stress_column": "engineering_stress",
-        },
+        "6061T6_tension/*.csv": {"strain_column": "engineering_strain", "stress_column": "engineering_stress"},
         "304L_small_tension/*.csv": {},
         "304L_astm_e8/*.dat": {},
-    }
+    }  # fmt: skip
     features = []
     for pattern, columns in options.items():
         for file in sorted(real_curves.glob(pattern)):

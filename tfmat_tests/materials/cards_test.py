@@ -12,7 +12,6 @@ from tfmat.materials.cards import CARDS, SOLVERS, card_text, card_warnings, chec
 from tfmat.materials.metals import Voce
 from tfmat_tests.materials.one_element import need_calculix, pull
 
-# --------------------------------------------------------------------------------------------------
 # Which cards there are, what is refused, and the head that every card has.
 
 
@@ -98,7 +97,6 @@ def test_laws_without_cards_are_refused_and_own_hardening_curves_are_tables():
         check_card(None, "abaqus")
 
 
-# --------------------------------------------------------------------------------------------------
 # Cards of metals: in the real CalculiX against the laws, and by their text against the solvers' manuals.
 
 
@@ -322,7 +320,6 @@ def test_cyclic_plasticity_in_abaqus_and_code_aster():
         assert found == constants | dict(zip(names, list(values.values())[4:], strict=True))
 
 
-# --------------------------------------------------------------------------------------------------
 # Cards of rubber: in the real CalculiX in three modes against the energies, and by their text.
 
 
@@ -434,7 +431,6 @@ def test_a_law_that_is_not_stable_says_so_and_warns_near_the_tested_strain(teste
     assert "WARNING" not in text_of("abaqus", "yeoh")
 
 
-# --------------------------------------------------------------------------------------------------
 # Cards of metals that flow with time: relaxation of one element in the real CalculiX against the laws.
 
 
@@ -508,7 +504,6 @@ def test_constants_that_no_unit_makes_large_enough_are_refused():
         card_text("calculix", find_law("norton"), values, tested=0.05)
 
 
-# --------------------------------------------------------------------------------------------------
 # Cards of polymers that relax, by their text: the modulus that a solver makes of it against the law's.
 
 MODULI = {"E_inf": 400.0, "E1": 300.0, "E2": 150.0, "E3": 80.0, "E4": 50.0, "E5": 20.0}
@@ -553,7 +548,6 @@ def test_prony_cards_relax_as_the_law_does(solver):
     np.testing.assert_allclose(youngs, expected, rtol=1e-7)
 
 
-# --------------------------------------------------------------------------------------------------
 # Cards of ply shear: the fields of LS-DYNA's composite materials that a shear test tells.
 
 

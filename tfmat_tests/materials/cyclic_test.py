@@ -10,7 +10,6 @@ from tfmat.errors import InputError
 from tfmat.materials import History, find_law
 from tfmat.records.programmes import find_programmes
 
-# --------------------------------------------------------------------------------------------------
 # Voce-Chaboche against its rate equations, closed forms, and RESSPyLab's objectives of two measured tests.
 
 
@@ -144,7 +143,6 @@ def test_backstresses_are_told_apart_by_their_rates_and_a_driven_stress_is_refus
         law.respond(History(stress=np.ones((1, 3))), law.from_labels(np.full((1, 8), 0.5)))
 
 
-# --------------------------------------------------------------------------------------------------
 # Cyclic shear of a ply against NASA's single element, its algorithm, closed forms and the equations of damage.
 
 

@@ -13,7 +13,6 @@ from tfmat.materials.law import check_law
 from tfmat.materials.metals import HockettSherby, Voce
 from tfmat.materials.registry import check_definition
 
-# --------------------------------------------------------------------------------------------------
 # Labels and the user's ranges: what every law inherits.
 
 
@@ -58,7 +57,6 @@ def test_slope_is_the_derivative_of_the_value_by_the_label(scale, width):
     assert parameter.width == pytest.approx(width)
 
 
-# --------------------------------------------------------------------------------------------------
 # Loading histories, and laws that answer them: unique labels, and differences against exact derivatives.
 
 
@@ -166,7 +164,6 @@ def test_a_law_that_remembers_must_name_its_tests():
         check_definition(silent, "two.py:Silent")
 
 
-# --------------------------------------------------------------------------------------------------
 # The trial that `tfmat laws NAME` makes: it passes our laws and finds planted mistakes.
 
 
@@ -238,7 +235,6 @@ def test_wrong_shape_and_exceptions_are_findings():
     assert "line" in finding.detail
 
 
-# --------------------------------------------------------------------------------------------------
 # The ranges of laws hold the materials that people have.
 
 
@@ -282,7 +278,6 @@ def test_metals_lie_inside_the_ranges(
     assert any(np.abs(fit.fun).max() < 0.02 for fit in fits)
 
 
-# --------------------------------------------------------------------------------------------------
 # Finding laws by name and in a user's file, and the one line for everything that can be wrong.
 
 

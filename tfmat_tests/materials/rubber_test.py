@@ -162,37 +162,27 @@ def _fit(law, folder, starts):
 
 
 @pytest.mark.parametrize(
-    ("name", "squares"),
+    ("source", "name", "squares"),
     [
         # Ogden: least squares from 200 starts with an independent code. The others: SciPy without ranges.
-        ("ogden_1", 7.48),
-        ("ogden", 1.577),
-        ("ogden_3", 0.2085),
-        ("neo_hooke", 21.17),
-        ("yeoh", 1.009),
-        ("arruda_boyce", 1.165),
+        ("treloar_1944", "ogden_1", 7.48),
+        ("treloar_1944", "ogden", 1.577),
+        ("treloar_1944", "ogden_3", 0.2085),
+        ("treloar_1944", "neo_hooke", 21.17),
+        ("treloar_1944", "yeoh", 1.009),
+        ("treloar_1944", "arruda_boyce", 1.165),
+        # Tension and compression, equibiaxial and planar tests of a silicone; sums of SciPy without ranges.
+        ("meunier_2008", "ogden_1", 0.50377),
+        ("meunier_2008", "ogden", 0.085584),
+        ("meunier_2008", "ogden_3", 0.016286),
+        ("meunier_2008", "neo_hooke", 0.53101),
+        ("meunier_2008", "mooney_rivlin", 0.25239),
+        ("meunier_2008", "yeoh", 0.059590),
+        ("meunier_2008", "arruda_boyce", 0.090678),
     ],
 )
-def test_treloar_1944(real_curves, name, squares):
-    found = _fit(find_law(name), real_curves / "rubber_treloar_1944", 6)
-    assert found == pytest.approx(squares, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("name", "squares"),
-    [
-        ("ogden_1", 0.50377),
-        ("ogden", 0.085584),
-        ("ogden_3", 0.016286),
-        ("neo_hooke", 0.53101),
-        ("mooney_rivlin", 0.25239),
-        ("yeoh", 0.059590),
-        ("arruda_boyce", 0.090678),
-    ],
-)
-def test_meunier_2008(real_curves, name, squares):
-    """Tension and compression, equibiaxial and planar tests of a silicone; sums of SciPy without ranges."""
-    found = _fit(find_law(name), real_curves / "rubber_meunier_2008", 6)
+def test_three_tests_of_real_rubber(real_curves, source, name, squares):
+    found = _fit(find_law(name), real_curves / f"rubber_{source}", 6)
     assert found == pytest.approx(squares, rel=1e-3)
 
 

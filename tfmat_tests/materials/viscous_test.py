@@ -9,7 +9,6 @@ from tfmat.errors import InputError
 from tfmat.materials import History, find_law
 from tfmat.materials.viscous import Specimens
 
-# --------------------------------------------------------------------------------------------------
 # Viscoplastic laws against closed forms and against SciPy's integration of the published equations.
 
 
@@ -249,7 +248,6 @@ def test_few_specimens_of_their_own_histories_answer_as_many():
     np.testing.assert_array_equal(PERZYNA.respond(history, parameters), many[..., 0])
 
 
-# --------------------------------------------------------------------------------------------------
 # Prony's series against its closed forms, SciPy's integration and non-negative least squares.
 
 

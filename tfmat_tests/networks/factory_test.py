@@ -23,7 +23,6 @@ from tfmat.networks.factory import (
 from tfmat.networks.flow import POSTERIOR
 from tfmat.workflow import curve_settings, make_dataset
 
-# --------------------------------------------------------------------------------------------------
 # What a config makes.
 
 
@@ -120,7 +119,6 @@ def test_impossible_networks_are_refused(overrides, message):
         _built(**overrides)
 
 
-# --------------------------------------------------------------------------------------------------
 # Normalisation over the true examples of a batch, against Keras's own layer.
 
 
@@ -202,7 +200,6 @@ def test_synchronized_sums_over_workers_and_local_does_not():
     assert asked == [2, 1]
 
 
-# --------------------------------------------------------------------------------------------------
 # Ghost batches against Keras's own layer on each of them.
 
 
@@ -277,7 +274,6 @@ def test_from_the_config():
     assert [layer.ghost_batch_size for layer in layers] == [32] * 3
 
 
-# --------------------------------------------------------------------------------------------------
 # Networks that see a curve's shape and its extent apart.
 
 
@@ -318,7 +314,6 @@ def test_only_the_extent_tells_of_the_size_of_a_curve(uncertainty):
     assert model.output_shape == (None, 4 if uncertainty == "none" else 8)
 
 
-# --------------------------------------------------------------------------------------------------
 # The network for records of several tests: shared weights, tokens, and tests that are missing.
 
 
@@ -369,7 +364,6 @@ def test_rate_and_noise_are_seen_over_decades(channel):
     assert (steps > 1e-3).all() and steps.max() < 20 * steps.min()
 
 
-# --------------------------------------------------------------------------------------------------
 # The variance head: what it is worth, that it leaves the mean alone, and that its file is Keras's own.
 
 

@@ -13,7 +13,6 @@ from tfmat.config import apply_override, default_config
 from tfmat.networks.factory import build_model
 from tfmat.networks.flow import POSTERIOR, PosteriorFlow, RationalQuadraticSpline
 
-# --------------------------------------------------------------------------------------------------
 # Splines: their knots by SciPy's softmax, their slopes, their inverse.
 
 
@@ -46,7 +45,6 @@ def test_a_spline_goes_through_its_knots_with_their_slopes():
     np.testing.assert_allclose(again, log_slopes, atol=1e-8)
 
 
-# --------------------------------------------------------------------------------------------------
 # The posterior head: densities against SciPy, automatic Jacobians and quadrature, samples against both, its file.
 
 

@@ -23,7 +23,6 @@ from tfmat.networks.law_fit import (
 )
 from tfmat.records.simulation import CurveSettings, Simulator
 
-# --------------------------------------------------------------------------------------------------
 # The spectrum of a record against the law that made it, point by point integration, and its own meaning.
 
 
@@ -215,7 +214,6 @@ def test_a_network_that_learnt_from_other_numbers_is_refused():
         PlasticSpectrum.from_config({"input_scale": list(SCALE)})
 
 
-# --------------------------------------------------------------------------------------------------
 # The unfolded convolution and its pooling against Keras's own, with Keras's variables.
 
 
@@ -258,7 +256,6 @@ def test_what_it_does_not_do(setting):
         UnfoldedConvolution1D(4, 3, **setting)
 
 
-# --------------------------------------------------------------------------------------------------
 # Fading memories against point by point integration.
 
 

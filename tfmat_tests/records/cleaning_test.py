@@ -15,7 +15,6 @@ from tfmat.records.record import CurveTarget, resample
 from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import load_file, load_measured_curves
 
-# --------------------------------------------------------------------------------------------------
 # Cleaning and resampling of measured curves, also of the real 304L tests.
 
 
@@ -296,7 +295,6 @@ def test_without_a_law_a_curve_is_taken_as_it_is():
     assert valid.all()
 
 
-# --------------------------------------------------------------------------------------------------
 # Fit windows, and where a true curve is cut at its maximum load.
 
 
@@ -387,13 +385,11 @@ def test_a_window_that_is_none_is_refused(window):
 
 
 def test_a_window_with_too_few_points_is_refused():
-    with pytest.raises(
-        InputError, match=r"--window leaves 3 of its \d+ points, from strain 0\.1 to"
-    ):
+    said = r"--window leaves 3 of its \d+ points, from strain 0\.1 to"
+    with pytest.raises(InputError, match=said):
         curve_of("0.1,0.101")
 
 
-# --------------------------------------------------------------------------------------------------
 # Cyclic records are refused or cut to their first loading; unload loops of a tension test are not cyclic.
 
 
@@ -423,9 +419,8 @@ def cleaned(strain, stress, **options):
 
 def test_cycles_through_compression_are_refused_with_what_can_be_done():
     record = bilinear_record(0.02, -0.02, 0.02, -0.02, 0.02)
-    with pytest.raises(
-        InputError, match=r"cyclic record: the load turns 4 times.*--window=,0\.02 "
-    ):
+    said = r"cyclic record: the load turns 4 times.*--window=,0\.02 "
+    with pytest.raises(InputError, match=said):
         cleaned(*record)
     first = cleaned(*record, window="0,0.02")
     assert first.strain[-1] == pytest.approx(0.02, rel=0.02)
@@ -481,7 +476,6 @@ def test_the_first_loading_of_a_real_cyclic_record(real_curves):
     assert curve.strain.min() >= 0
 
 
-# --------------------------------------------------------------------------------------------------
 # Records with numbers of any size, constant columns and noise end in a curve or in one line, never in an overflow.
 
 

@@ -36,7 +36,6 @@ from tfmat_tests.records.made_tests import (
     tension,
 )
 
-# --------------------------------------------------------------------------------------------------
 # Files of tests: which is which, and what stands in them; with made records whose truth is known.
 
 
@@ -222,15 +221,9 @@ def test_a_test_that_heats_itself_counts_at_its_first_temperature(tmp_path, star
 def test_rate_and_temperature_of_head_name_or_time(tmp_path):
     files = [
         tension(tmp_path, 0.01, 200.0, "steel_200C.csv"),
-        tension(
-            tmp_path,
-            1.0,
-            293.15 - 273.15,
-            "b.csv",
-            head="strain rate: 1 1/s\ntemperature: 293.15 K\n",
-        ),
+        tension(tmp_path, 1.0, 293.15 - 273.15, "b.csv", head="strain rate: 1 1/s\ntemperature: 293.15 K\n"),
         tension(tmp_path, 0.1, 20.0, "c.csv"),
-    ]
+    ]  # fmt: skip
     record = only(STEEL, *files)
     assert [t.rate for t in record.tests] == pytest.approx([0.01, 1.0, 0.1], rel=1e-3)
     assert [t.temperature for t in record.tests] == pytest.approx([200.0, 20.0, 20.0])
@@ -316,22 +309,6 @@ def test_a_bad_table(tmp_path, table, says):
         find_records([str(path)], LAW)
 
 
-def test_real_records(real_curves):
-    law = find_law("ogden")
-    folder = real_curves / "rubber_treloar_1944"
-    record = only(
-        law, *(f"{t}={folder / f}" for t, f in (("uniaxial", "UT.txt"), ("planar", "PS.txt")))
-    )
-    assert [t.settings["max_strain"] for t in record.tests] == pytest.approx([6.6, 3.97], abs=0.01)
-    steel = real_curves / "resspylab_cyclic_steel"
-    first, second = read(LAW, *(str(steel / f"example_{i}.csv") for i in (1, 2)))[0]
-    assert len(first.tests[0].turns) >= 21 and first.tests[0].settings[
-        "amplitude"
-    ] == pytest.approx(0.0203, abs=1e-4)
-    assert len(second.tests[0].turns) >= 16
-
-
-# --------------------------------------------------------------------------------------------------
 # The shipped examples are what they say they are, and every law can have one made.
 
 

@@ -28,7 +28,6 @@ from tfmat.records.programmes import along_path
 from tfmat.records.record import CurveTarget, resample
 from tfmat.records.simulation import BLOCK, CurveSettings, NoisyCopies, Simulator
 
-# --------------------------------------------------------------------------------------------------
 # What stands between a specimen and its record, against closed forms, root finding and statistics.
 
 
@@ -145,7 +144,6 @@ def test_offsets_are_those_of_the_machine_s_zeroes():
     np.testing.assert_allclose(driven.shown(held, answer), 0.057 + 0.005)
 
 
-# --------------------------------------------------------------------------------------------------
 # The observation model against computations of its own: curve by curve, from the definitions.
 
 
@@ -321,7 +319,6 @@ def test_the_zero_of_the_stress_is_off_and_noise_is_correlated(law):
     assert mean == pytest.approx(0.7 / np.log(4.5), abs=0.03)
 
 
-# --------------------------------------------------------------------------------------------------
 # Noisy copies of curves, beside closed forms of lines.
 
 

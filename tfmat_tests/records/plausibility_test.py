@@ -12,7 +12,6 @@ from tfmat.records.record import CurveTarget, reasons_not_to_use
 from tfmat.records.simulation import CurveSettings, Simulator
 from tfmat_tests.records.files import load_file
 
-# --------------------------------------------------------------------------------------------------
 # A modulus that no curve of the law has is warned about, with the unit that would explain it.
 
 
@@ -270,7 +269,6 @@ def test_curves_without_elastic_points_are_in_their_own_unit(modulus, factor, as
     assert ("stress in ksi?" in kinds) == doubted
 
 
-# --------------------------------------------------------------------------------------------------
 # Moduli and strengths that belong together, and those that no one material has.
 
 

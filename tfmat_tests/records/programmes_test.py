@@ -129,7 +129,6 @@ def test_more_cycles_than_by_default_are_drawn_where_the_points_hold_them():
     strain = cyclic.draw(np.random.default_rng(0), 50, 200).driven
     turns = (np.diff(np.sign(np.diff(strain, axis=1)), axis=1) != 0).sum(axis=1)
     assert turns.min() >= 39 and turns.max() <= 59
-    with pytest.raises(
-        InputError, match="100 points are too few for a history that turns 60 times"
-    ):
+    said = "100 points are too few for a history that turns 60 times"
+    with pytest.raises(InputError, match=said):
         cyclic.draw(np.random.default_rng(0), 50, 100)

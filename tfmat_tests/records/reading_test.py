@@ -30,7 +30,6 @@ from tfmat_tests.records.files import (
     write_workbook,
 )
 
-# --------------------------------------------------------------------------------------------------
 # Reading measured curves: what is understood, and what is said of it.
 
 
@@ -684,7 +683,6 @@ def test_names_with_several_line_breaks_are_one_line(tmp_path):
     checked(*read_curves(write(tmp_path, text)))
 
 
-# --------------------------------------------------------------------------------------------------
 # Names and units of columns as laboratories write them: understood, or refused by the word that is not.
 
 
@@ -1283,7 +1281,6 @@ def test_one_of_several_strains_is_not_taken_alone(tmp_path, header, shares, sai
         read_curves(write(tmp_path, table_of_strains(header, *shares)))
 
 
-# --------------------------------------------------------------------------------------------------
 # Conditions of a test from head and file name: what can be read in one way, and nothing else.
 
 
@@ -1566,7 +1563,6 @@ def test_one_strain_in_two_units_is_one_strain_and_the_finer_column_counts(tmp_p
         read_curves(path(1.01))
 
 
-# --------------------------------------------------------------------------------------------------
 # Signs of US units in a file whose stress has no unit.
 
 
@@ -1894,9 +1890,8 @@ def test_an_equivalent_strain_is_not_the_strain_along_the_load(tmp_path, name, u
     mises = 0.867 * STRAIN
     path = write(tmp_path, columns(f"{name}{unit};Stress (MPa)", mises, STRESS))
     for options in ({}, {"strain_column": "1"}):
-        with pytest.raises(
-            InputError, match="is an equivalent strain .* the strain along the load"
-        ):
+        said = "is an equivalent strain .* the strain along the load"
+        with pytest.raises(InputError, match=said):
             read_one(path, **options)
     head = f"{name}{unit};Major strain{unit};von Mises stress (kPa);Stress (MPa)"
     path = write(tmp_path, columns(head, mises, STRAIN, STRESS, STRESS))

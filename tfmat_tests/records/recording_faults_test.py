@@ -128,23 +128,17 @@ def features():
             strain,
             lueders - np.where((lueders == 300.0), random.uniform(0, 20, 600), 0.0),
         ),
-        "one point at the upper yield": (
-            strain,
-            np.where(np.arange(600) == rising, 345.0, lueders),
-        ),
+        "one point at the upper yield": (strain, np.where(np.arange(600) == rising, 345.0, lueders)),
         "serrations of type B": (strain, stress - np.where(yielded, 12 * ((strain * 200) % 1), 0)),
         "serrations of type C": (strain, stress - 15 * (yielded & (random.random(600) < 0.25))),
-        "fracture": (
-            strain,
-            np.where(np.arange(600) > 570, 3.0 * (-1.0) ** np.arange(600), stress),
-        ),
+        "fracture": (strain, np.where(np.arange(600) > 570, 3.0 * (-1.0) ** np.arange(600), stress)),
         "noise of the strain": (strain + random.normal(0, 2e-4, 600), stress),
         "strain of few digits": (np.round(strain, 4), stress),
         "uneven rows": tuple(
             np.interp(np.sort(random.uniform(0, 1, 600)), strain / strain[-1], v)
             for v in (strain, stress)
         ),
-    }
+    }  # fmt: skip
     pause = np.full(40, strain[300])
     relaxed = stress[300] * (1 - 0.04 * (1 - np.exp(-np.arange(40) / 3)))
     found["pause"] = (np.insert(strain, 300, pause), np.insert(stress, 300, relaxed))

@@ -6,7 +6,7 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.records import tables
 from tfmat.records.reading import ReadingOptions, begins_again, read_curves
-from tfmat_tests.records.files import STRAIN, STRESS, table, write, write_workbook
+from tfmat_tests.records.files import STRAIN, STRESS, columns, table, write, write_workbook
 
 FACTORS = (1.0, 1.2)
 SIDE_BY_SIDE = {
@@ -89,12 +89,9 @@ def test_a_workbook_of_loads_side_by_side(tmp_path):
     ],
 )
 def test_each_of_two_specimens_side_by_side_has_its_own_area(tmp_path, sizes):
-    rows = [
-        f"{e * 50:.8g};{s * 20:.8g};{e * 50:.8g};{1.2 * s * 24:.8g}"
-        for e, s in zip(STRAIN, STRESS, strict=True)
-    ]
     names = "Extension [mm];Load [N];Extension [mm];Load [N]"
-    text = "\n".join(["Specimen;A1;;A2", *sizes, names, *rows])
+    head = "\n".join(["Specimen;A1;;A2", *sizes, names])
+    text = columns(head, 50 * STRAIN, 20 * STRESS, 50 * STRAIN, 1.2 * 24 * STRESS)
     curves = read_curves(write(tmp_path, text))
     check(curves)
     assert [curve.conditions["specimen"] for curve in curves] == ["A1", "A2"]
@@ -105,9 +102,8 @@ def test_numbers_of_columns_choose_one_specimen(tmp_path):
     (second,) = read_curves(path, ReadingOptions(strain_column="3", stress_column="4"))
     np.testing.assert_allclose(second.stress_mpa, 1.2 * STRESS, rtol=1e-7)
     check(read_curves(path, ReadingOptions(strain_column="Strain", stress_column="Stress")))
-    with pytest.raises(
-        InputError, match=r"'Stress' appears more than once .*columns 2 and 4.*--stress_column=2"
-    ):
+    said = r"'Stress' appears more than once .*columns 2 and 4.*--stress_column=2"
+    with pytest.raises(InputError, match=said):
         read_curves(path, ReadingOptions(strain_column="3"))
 
 
@@ -127,22 +123,19 @@ def test_columns_that_are_no_specimens_are_refused_with_their_numbers(tmp_path, 
 
 def below(*curves, names=None) -> str:
     header = "Strain;Stress" if names is None else f"{names[0]};Strain;Stress"
-    rows = [
-        ";".join([*([names[1][k]] if names else []), f"{e:.8g}", f"{s:.8g}"])
-        for k, (strain, stress) in enumerate(curves)
-        for e, s in zip(strain, stress, strict=True)
+    parts = [
+        columns("", *([names[1][k]] if names else []), *pair, separator=";")
+        for k, pair in enumerate(curves)
     ]
-    return "\n".join([header, *rows])
+    return header + "".join(parts).replace("\n\n", "\n").rstrip("\n")
 
 
 PAIR = [(STRAIN, factor * STRESS) for factor in FACTORS]
 
 
 def test_a_test_that_was_stopped_goes_on_where_it_was_though_its_time_begins_again(tmp_path):
-    rows = [
-        f"{i % 10};{e:.8g};{s:.8g}" for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
-    ]
     header = "Time (s);Strain;Stress"
+    _, *rows = columns(header, np.tile(range(10), 2), STRAIN, STRESS).splitlines()
     text = "\n".join([header, *rows[:10], "Test resumed", header, *rows[10:]])
     (curve,) = read_curves(write(tmp_path, text))
     np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
@@ -292,11 +285,10 @@ def test_pages_with_decimal_commas_that_may_be_thousands_go_by_the_user_s_word(t
 
 
 def test_rows_that_go_on_at_the_load_with_another_strain_are_no_second_specimen(tmp_path):
-    rows = [f"{e:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
-    moved = [f"{e + 0.01:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
-    text = ["Strain;Stress", *rows[:10], "extensometer taken off", *moved[10:]]
+    rows = columns("Strain;Stress", STRAIN + 0.01 * (np.arange(20) > 9), STRESS).splitlines()
+    text = "\n".join([*rows[:11], "extensometer taken off", *rows[11:]])
     with pytest.raises(InputError, match="they are one specimen, whose strain goes from 0.0236"):
-        read_curves(write(tmp_path, "\n".join(text)))
+        read_curves(write(tmp_path, text))
 
 
 def test_many_pages_are_looked_at_once(tmp_path, monkeypatch):
@@ -312,9 +304,8 @@ def test_many_pages_are_looked_at_once(tmp_path, monkeypatch):
 
 def test_specimens_of_few_points_below_each_other_are_refused(tmp_path):
     short = [(strain[::3], stress[::3]) for strain, stress in PAIR]
-    with pytest.raises(
-        InputError, match=r"begin again at zero in line 9: a specimen .* has 7 points"
-    ):
+    said = r"begin again at zero in line 9: a specimen .* has 7 points"
+    with pytest.raises(InputError, match=said):
         read_curves(write(tmp_path, below(*short)))
 
 
@@ -326,23 +317,14 @@ def test_no_single_record_is_taken_for_two():
     for strain, load in {
         "one loading": (rising, stress),
         "fracture": (np.r_[rising, tail], np.r_[stress, zeros]),
-        "fracture, and an extensometer that springs back": (
-            np.r_[rising, zeros],
-            np.r_[stress, zeros],
-        ),
+        "fracture, and an extensometer that springs back": (np.r_[rising, zeros], np.r_[stress, zeros]),
         "an extensometer taken off": (np.r_[rising, zeros], np.r_[stress, stress[-20:]]),
-        "rows that are zero": (
-            np.r_[rising, zeros, rising + 0.1],
-            np.r_[stress, zeros, stress + 400],
-        ),
+        "rows that are zero": (np.r_[rising, zeros, rising + 0.1], np.r_[stress, zeros, stress + 400]),
         "a lost row where the sampling becomes coarse": (
             np.r_[0.02 * rising, 0.0, rising[2:]],
             np.r_[stress[20] * 10 * rising, 0.0, np.maximum(stress[2:], stress[20])],
         ),
-        "a check within the elastic part": (
-            np.r_[0.02 * rising, rising],
-            np.r_[2000 * rising, stress],
-        ),
+        "a check within the elastic part": (np.r_[0.02 * rising, rising], np.r_[2000 * rising, stress]),
         "cycles that grow": (
             np.concatenate([k * np.r_[rising[::5], rising[::-5]] for k in (1, 2, 3)]),
             np.concatenate([k * np.r_[stress[::5], stress[::-5]] for k in (1, 2, 3)]),
@@ -350,7 +332,7 @@ def test_no_single_record_is_taken_for_two():
         "a cell that is zero": (np.r_[rising, 0.0, rising + 0.1], np.r_[stress, 0.0, stress + 400]),
         "loading and unloading": (np.r_[rising, back, rising], np.r_[stress, stress[::-1], stress]),
         "a preload": (np.r_[rising[:15], rising], np.r_[0.2 * stress[:15], stress]),
-    }.values():
+    }.values():  # fmt: skip
         assert begins_again(strain, load) == []
 
 
@@ -374,33 +356,24 @@ def test_a_column_of_specimens_tells_them_apart(tmp_path, name, labels):
 
 @pytest.mark.parametrize("again", ["", "〃", "ditto"])
 def test_a_label_in_the_first_row_of_each_specimen_alone_counts_for_all(tmp_path, again):
-    rows = [
-        f"{label if i == 0 else again};{e:.8g};{share * s:.8g}"
-        for label, share in (("A1", 1.0), ("B7", 1.1))
-        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
-    ]
-    curves = read_curves(write(tmp_path, "\n".join(["Specimen;Strain;Stress", *rows])))
+    labels = ["A1", *[again] * 19, "B7", *[again] * 19]
+    values = np.tile(STRAIN, 2), np.r_[STRESS, 1.1 * STRESS]
+    curves = read_curves(write(tmp_path, columns("Specimen;Strain;Stress", labels, *values)))
     assert [curve.name for curve in curves] == ["curve_A1", "curve_B7"]
     np.testing.assert_allclose(curves[1].stress_mpa, 1.1 * STRESS, rtol=1e-7)
 
 
 def test_a_counter_of_rows_and_a_specimen_s_strain_are_no_specimens(tmp_path):
-    pairs = list(zip(STRAIN, STRESS, strict=True))
-    counted = "\n".join(
-        ["Sample;Strain;Stress", *(f"{i};{e};{s}" for i, (e, s) in enumerate(pairs))]
-    )
-    assert len(read_curves(write(tmp_path, counted))) == 1
-    named = "\n".join(["Specimen strain;Specimen stress", *(f"{e};{s}" for e, s in pairs)])
-    assert len(read_curves(write(tmp_path, named))) == 1
+    counted = columns("Sample;Strain;Stress", range(20), STRAIN, STRESS)
+    named = columns("Specimen strain;Specimen stress", STRAIN, STRESS)
+    for text in (counted, named):
+        assert len(read_curves(write(tmp_path, text))) == 1
 
 
 def test_two_columns_that_divide_the_rows_differently_are_asked_about(tmp_path):
-    rows = [
-        f"{k};{i % 2};{e};{s}"
-        for k, (a, b) in enumerate(PAIR)
-        for i, (e, s) in enumerate(zip(a, b, strict=True))
-    ]
-    path = write(tmp_path, "\n".join(["Specimen;Run;Strain;Stress", *rows]))
+    values = np.tile(STRAIN, 2), np.concatenate([stress for _, stress in PAIR])
+    names = np.repeat([0, 1], 20), np.tile([0, 1], 20)
+    path = write(tmp_path, columns("Specimen;Run;Strain;Stress", *names, *values))
     with pytest.raises(InputError, match="several columns could be the specimen"):
         read_curves(path)
     check(read_curves(path, ReadingOptions(specimen_column="Specimen")))

@@ -25,7 +25,6 @@ from tfmat.records.simulation import (
     features_of,
 )
 
-# --------------------------------------------------------------------------------------------------
 # Simulated curves: what they hold, and that curve i depends on nothing but (law, settings, seed, i).
 
 
@@ -233,7 +232,6 @@ def test_law_that_is_not_finite_is_named(tmp_path):
         _curves(law=f"{path}:Bad")
 
 
-# --------------------------------------------------------------------------------------------------
 # Records of tests: simulated as the law answers, written into arrays, and read back.
 
 
@@ -418,7 +416,6 @@ def test_a_creep_record_ends_before_its_specimen_breaks():
     assert (np.diff(valid.astype(int), axis=1) <= 0).all()
 
 
-# --------------------------------------------------------------------------------------------------
 # Curve settings: what is checked, and that their JSON form is the same for the same curves.
 
 
@@ -554,7 +551,6 @@ def test_another_version_of_a_user_law_has_another_json(tmp_path):
     assert settings.to_json() != first
 
 
-# --------------------------------------------------------------------------------------------------
 # What a laboratory adds to simulated records of tests, against the law itself and statistics of many records.
 
 

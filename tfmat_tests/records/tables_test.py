@@ -26,7 +26,6 @@ from tfmat_tests.records.files import (
     write_workbook,
 )
 
-# --------------------------------------------------------------------------------------------------
 # Each kind of file that is no curve gets one clear line that names the file and says what to do.
 
 
@@ -68,10 +67,7 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
     ),
     "units without names": ("mm,MPa\n" + ROWS, "line 1 holds units"),
     "unclosed quote": (GOOD + '"0.06,60\n', "line 22 is not a readable row"),
-    "two strains": (
-        table("strain a,strain b"),
-        "several columns could be the strain (strain a, strain b)",
-    ),
+    "two strains": (table("strain a,strain b"), "several columns could be the strain (strain a, strain b)"),
     "two strains and no stress": (
         table("strain a,strain b"),
         "one of the numbers 1, 2; no column is named as a stress",
@@ -105,7 +101,7 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
         + ",0.06,60\n",
         "line 22, column 'specimen': no specimen",
     ),
-}
+}  # fmt: skip
 BAD_WORKBOOKS: dict[str, tuple[dict[str, list], str]] = {
     "empty sheet": ({"S": []}, "sheet 'S': the sheet is empty"),
     "no table": ({"S": [["a", "b"], ["c", "d"]]}, "sheet 'S': it has 0 points"),
@@ -217,7 +213,6 @@ def test_everything_that_is_missing_is_said_at_once(tmp_path, header, expected):
     assert expected in the_error(write(tmp_path, table(header)))
 
 
-# --------------------------------------------------------------------------------------------------
 # Files that fill the memory or the time: each is read at once, or refused in one line.
 
 
@@ -407,12 +402,10 @@ def test_numbers_are_read_as_their_sheet_shows_them(tmp_path, header, number_for
 
 
 def test_a_column_of_percents_and_plain_numbers_is_refused(tmp_path):
-    rows = [
-        f"{100 * e:.6f}{' %' if i < 15 else ''},{s}"
-        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
-    ]
+    percent = [f"{100 * e:.6f}{' %' if i < 15 else ''}" for i, e in enumerate(STRAIN)]
+    path = write(tmp_path, columns("Strain,Stress (MPa)", percent, STRESS))
     with pytest.raises(InputError, match="has no unit, and other numbers of its column are in '%'"):
-        read_curves(write(tmp_path, "\n".join(["Strain,Stress (MPa)", *rows])))
+        read_curves(path)
 
 
 def test_hidden_rows_and_formulas_without_values_are_refused(tmp_path):
@@ -530,13 +523,10 @@ def test_a_sheet_of_another_namespace_is_not_read_in_part(tmp_path):
     ],
 )
 def test_rows_that_a_column_marks_are_left_out(tmp_path, name, good, bad):
-    rows = [
-        f"{e},{s if i % 7 else 3 * s},{good if i % 7 else bad}"
-        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
-    ]
-    path = write(tmp_path, "\n".join([f"Strain,Stress (MPa),{name}", *rows]))
-    (curve,) = read_curves(path)
     kept = np.arange(len(STRAIN)) % 7 > 0
+    values = STRAIN, np.where(kept, STRESS, 3 * STRESS), np.where(kept, good, bad)
+    path = write(tmp_path, columns(f"Strain,Stress (MPa),{name}", *values))
+    (curve,) = read_curves(path)
     np.testing.assert_allclose(curve.stress_mpa, STRESS[kept])
     assert f"left out 3 rows that column '{name}' marks" in curve.steps[0]
     path = write(tmp_path, path.read_text().replace(f",{bad}\n", ",Stage 2\n"))
@@ -760,11 +750,9 @@ def test_numbers_of_rows_need_no_name(tmp_path):
 
 
 def test_rows_between_those_of_a_slower_channel_are_left_out(tmp_path):
-    rows = [
-        f"{i},{e if i % 5 == 0 else ''},{s}"
-        for i, (e, s) in enumerate(zip(np.repeat(STRAIN, 5), np.repeat(STRESS, 5), strict=True))
-    ]
-    (curve,) = read_curves(write(tmp_path, "\n".join(["Time,Strain,Stress (MPa)", *rows])))
+    slower = [cell for e in STRAIN for cell in (f"{e:.8g}", "", "", "", "")]
+    text = columns("Time,Strain,Stress (MPa)", range(100), slower, np.repeat(STRESS, 5))
+    (curve,) = read_curves(write(tmp_path, text))
     np.testing.assert_allclose(curve.strain, STRAIN)
     assert "left out 80 rows between those that a slower channel has too" in curve.steps[0]
 

@@ -22,7 +22,6 @@ from tfmat.records.tensile import (
 )
 from tfmat_tests.records.files import load_file
 
-# --------------------------------------------------------------------------------------------------
 # Toe, preload and the noise estimate: found where they are, and nowhere else.
 
 
@@ -278,7 +277,6 @@ def test_even_points_are_no_coarse_strain(digits):
         assert found.step <= 1.01 * 10.0**-digits
 
 
-# --------------------------------------------------------------------------------------------------
 # Tensile properties against closed forms, and of real records against an independent evaluation with SciPy.
 
 

@@ -145,9 +145,7 @@ POSTERIOR = {
         "num_curves": 200, "pareto_k": {"median": 0.31, "share_above": 0.045}, "effective_share": 0.8,
         "log_score_gap": 0.123, "log_score_gap_error": 0.004, "best_classifier": {"median": 0.56, "p95": 0.64},
         "c2st": {"num_curves": 100, "median": 0.537, "p95": 0.6},
-        "parameters": {
-            "G0": {"mean_error": 0.11, "std_ratio": 1.05}, "a": {"mean_error": 0.1, "std_ratio": 1.02},
-        },
+        "parameters": {"G0": {"mean_error": 0.11, "std_ratio": 1.05}, "a": {"mean_error": 0.1, "std_ratio": 1.02}},
     },
 }  # fmt: skip
 

@@ -64,8 +64,7 @@ def test_steps_that_not_all_backends_of_a_study_would_take_are_refused(tmp_path)
     load_matrix(path, [("model.recompute", "every:1")])
     path.write_text(START + "Matrix(runs=[Runs(('single', 'horovod'), global_batch_size=75)])\n")
     for key, value in (("representation", "fit"), ("uncertainty", "flow")):
-        with pytest.raises(
-            InputError, match=f"model.{key}={value}, .* does not work with tfmat scale"
-        ):
+        said = f"model.{key}={value}, .* does not work with tfmat scale"
+        with pytest.raises(InputError, match=said):
             load_matrix(path, [(f"model.{key}", value)])
     load_matrix(path, [("precision", "auto"), ("offload", "slots"), ("accumulate", "3")])

@@ -16,7 +16,6 @@ from tfmat_tests.mpi import PROJECT
 from tfmat_tests.specimens.calculix import EXAMPLES, needs_ccx
 from tfmat_tests.specimens.forward_test import FACTS, a_network
 
-# --------------------------------------------------------------------------------------------------
 # What the examples of simulated specimens have in common, in a real CalculiX.
 
 
@@ -88,7 +87,6 @@ def test_the_card_of_a_specimen_makes_the_specimen(tmp_path, example):
     assert np.abs(own - by_card).max() < 2e-3 * own.max()
 
 
-# --------------------------------------------------------------------------------------------------
 # The example of a bent beam in a real CalculiX, beside beam theory.
 
 
@@ -148,7 +146,6 @@ def test_the_curve_is_that_of_an_elastic_perfectly_plastic_beam(nearly_perfect):
     assert force[-1] / 2 * ARM / first_moment == pytest.approx(1.5, rel=0.03)
 
 
-# --------------------------------------------------------------------------------------------------
 # The example of a notched bar in a real CalculiX.
 
 

@@ -104,8 +104,12 @@ IN, OF = "bar.inp", "simulator.toml"
 )
 def test_a_wrong_deck_is_told_in_one_line(cube, capsys, name, old, new, message):
     broken(cube, name, old, new)
-    data = f"--data_dir={cube / 'data'}"
-    assert main(["generate", f"--simulator={cube}", "--num_runs=10", data]) == 2
+    check_refused(cube, cube, capsys, message)
+
+
+def check_refused(simulator, folder, capsys, message):
+    data = f"--data_dir={folder / 'data'}"
+    assert main(["generate", f"--simulator={simulator}", "--num_runs=10", data]) == 2
     captured = capsys.readouterr()
     assert message in captured.err and captured.err.count("\n") == 1 and not captured.out
 
@@ -145,10 +149,7 @@ def test_a_wrong_description_is_one_line(bar, tmp_path, capsys, monkeypatch, old
     if "ccx" in new:
         (tmp_path / "empty").mkdir()
         monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    data = f"--data_dir={tmp_path / 'data'}"
-    assert main(["generate", f"--simulator={bar}", "--num_runs=10", data]) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err and captured.err.count("\n") == 1 and not captured.out
+    check_refused(bar, tmp_path, capsys, message)
 
 
 def test_a_template_in_another_encoding_names_its_line(bar):

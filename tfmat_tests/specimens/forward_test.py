@@ -126,7 +126,6 @@ def test_what_the_runs_did_not_cover_is_refused(written):
     spec = written()[1]
     assert find_law(spec, ranges={"yields": (120, 200)}, fixed={"radius": 3.0}).identified
     for options in ({"ranges": {"yields": (90, 200)}}, {"fixed": {"radius": 3.2}}):
-        with pytest.raises(
-            InputError, match=r"beyond the runs that a_bar was trained on, .* wider"
-        ):
+        said = r"beyond the runs that a_bar was trained on, .* wider"
+        with pytest.raises(InputError, match=said):
             find_law(spec, **options)

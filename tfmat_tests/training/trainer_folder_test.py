@@ -208,9 +208,8 @@ def test_a_nan_names_the_step_and_the_last_good_checkpoint(tmp_path):
             TRAIN[0], labels, global_batch_size=64
         )
 
-    with pytest.raises(
-        DivergedError, match=r"became inf at step 7 \(epoch 1\); .*step-0000000006.npz"
-    ) as caught:
+    said = r"became inf at step 7 \(epoch 1\); .*step-0000000006.npz"
+    with pytest.raises(DivergedError, match=said) as caught:
         run()
     assert caught.value.exit_status == 3
     assert json.loads((tmp_path / "status.json").read_text())["state"] == "diverged"
@@ -227,9 +226,8 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
                 self.model.layers[0].kernel.assign(self.model.layers[0].kernel * np.nan)
 
     trainer = make_trainer(workdir=tmp_path, checkpoint_every="3steps", callbacks=[Poison()])
-    with pytest.raises(
-        DivergedError, match=r"weights are not finite after step 5 .*step-0000000003.npz"
-    ):
+    said = r"weights are not finite after step 5 .*step-0000000003.npz"
+    with pytest.raises(DivergedError, match=said):
         trainer.fit(*TRAIN, global_batch_size=64)
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 

@@ -187,9 +187,8 @@ def test_a_time_is_turned_into_steps_once_also_for_a_schedule(tmp_path, monkeypa
 
 def test_callbacks_that_change_the_learning_rate_are_refused():
     plateau = keras.callbacks.ReduceLROnPlateau()
-    with pytest.raises(
-        InputError, match="ReduceLROnPlateau cannot be used here; use a schedule in the optimizer"
-    ):
+    said = "ReduceLROnPlateau cannot be used here; use a schedule in the optimizer"
+    with pytest.raises(InputError, match=said):
         make_trainer(callbacks=[plateau]).fit(*TRAIN, global_batch_size=64)
 
     class Changes(keras.callbacks.Callback):

@@ -115,10 +115,8 @@ CONDITIONS = {
     "optimizer.name": Choice("adam", "sgd", only_if={"model.uncertainty": ("none",)}),
     "model.dropout": Choice(0.0, 0.1),
     "optimizer.momentum": Float(0.5, 0.9, only_if={"optimizer.name": ("sgd",)}),
-    "model.pool_size": Int(
-        1, 4, only_if={"optimizer.name": ("adam", "sgd"), "model.dropout": (0.1,)}
-    ),
-}
+    "model.pool_size": Int(1, 4, only_if={"optimizer.name": ("adam", "sgd"), "model.dropout": (0.1,)}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("algorithm", "trials"), [("random", 14), ("bayesian", 9)])

@@ -31,9 +31,7 @@ SPACE = pathlib.Path(__file__).with_name("space.py")
         (Search(space={"optimizer.name": Choice("adam", "adm")}), "did you mean 'adam'"),
         (Search(space={"model.pool_size": Int(1, 4, step=0)}), "give whole numbers"),
         (
-            Search(
-                space={"optimizer.momentum": Float(0.5, 0.9, only_if={"optimizer.name": ("sgd",)})}
-            ),
+            Search(space={"optimizer.momentum": Float(0.5, 0.9, only_if={"optimizer.name": ("sgd",)})}),
             "exists only for values of optimizer.name, which must be a Choice before it",
         ),
         (
@@ -49,7 +47,7 @@ SPACE = pathlib.Path(__file__).with_name("space.py")
         (Search(space={"model.dropout": Float(0, 0.5)}, max_trials=0), "give 1 or more"),
         (Search(space={"model.dropout": Float(0, 0.5)}, max_trials=None), "only hyperband"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_search_is_refused_in_one_line(search, message):
     with pytest.raises(InputError) as error:
         search.check()
