@@ -125,17 +125,12 @@ def test_a_cyclic_law_of_your_own():
 
 def test_trials_of_your_own(programs, tmp_path):
     text = (DOCS / "tuning.md").read_text("utf-8")
-    search, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    _, program, search = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "my_trial.py").write_text(program)
-    space = (
-        '"optimizer.learning_rate": Float(1e-3, 2e-3), "model.hidden_units": Choice((8,), (4,)),'
-        '"own.penalty": Float(1e-6, 1e-2, scale="log"),'
-    )
-    search = re.sub(r"space=\{.*?\n        \}", f"space={{{space}}}", search, flags=re.DOTALL)
-    search = search.replace("750", "100").replace('"10m"', '"2epochs"').replace("=40", "=1")
-    (tmp_path / "my_search.py").write_text(search)
+    (tmp_path / "own_search.py").write_text(search)
     command = f"{programs.python_command} my_trial.py {{config}} {{workdir}} {{seed}}"
-    flags = ("--config=my_search.py", "--workdir=mine", f"--trial_command={command}")
+    short = ("--config.train_for=2epochs", "--max_trials=1")
+    flags = ("--config=own_search.py", "--workdir=mine", f"--trial_command={command}", *short)
     ended = programs.start("tune", *flags, cwd=tmp_path, load=["tfmat.tuning.oracle"]).wait()
     assert ended.status == 0, ended.err
     lines = (tmp_path / "mine" / "trials" / "0000" / "seed-0" / "metrics.jsonl").read_text()
@@ -143,8 +138,8 @@ def test_trials_of_your_own(programs, tmp_path):
     assert len(losses) == 2
     assert f"best: trial 0000, val_loss {min(losses):.4g}" in ended.err
     best = load_config(tmp_path / "mine" / "best.py")
-    assert 1e-6 <= best.own.penalty <= 1e-2
-    with pytest.raises(InputError, match="own.penalty is for a program of your own"):
+    assert 1e-6 <= best.own.decay <= 1e-2
+    with pytest.raises(InputError, match="own.decay is for a program of your own"):
         Settings.of(best)
 
 
