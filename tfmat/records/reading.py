@@ -634,7 +634,7 @@ _QUALIFIERS = word_set(
     specimen sample experiment experimental exp simulated simulation sim fem fea model fitted fit
     standard abs absolut absolute optical laser lvdt primary front back left right top bottom at of
     the from by in on over with and de del della du des la le der die das den von per por a à di
-    phi φ kf amplitude corr necking necked bridgman noisy noise steel aluminium aluminum alloy copper rubber ply
+    phi φ kf amplitude major corr necking necked bridgman noisy noise steel aluminium aluminum alloy copper rubber ply
     laminate polymer material batch lab weld base metal plate sheet bar
     şekil değiştirme en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
     zug traction tracción trazione tração unitaire unitaria unitario material direction quasi static
@@ -1274,9 +1274,9 @@ def _along_the_load(table: Table, found: list[int]) -> list[int]:
 
 
 def _other_direction(name: str) -> str:
-    """`eyy` of `exx`, and `eps_22` of `eps_11`."""
-    turned = {"x": "y", "y": "x", "11": "22", "22": "11"}
-    return re.sub("x|y|11|22", lambda match: turned[match[0]], name)
+    """`eyy` of `exx`, `eps_22` of `eps_11`, and `gauge 90°` of `gauge 0°`."""
+    turned = {"x": "y", "y": "x", "11": "22", "22": "11", "90°": "0°", "0°": "90°"}
+    return re.sub("|".join(turned), lambda match: turned[match[0]], name)
 
 
 def _quantity_of(table: Table, index: int) -> str:

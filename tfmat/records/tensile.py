@@ -449,6 +449,8 @@ _CHORDS = ((0.10, 0.40), (0.05, 0.50), (0.0, 0.50))
 # where it ends below this share of Rp0.2.
 _SURE_LINE, _ELASTIC = 0.1, 0.6
 _OFFSET = 0.002
+# _FAR_STEP: share of Rp0.2; the line of 0.2 % that meets the curve within a longer step of the stress tells a bound.
+_FAR_STEP = 0.05
 _NEIGHBOURS, _FEWEST_NEIGHBOURS = 2e-4, 12
 # Shares of the strength: a load that falls by less after its maximum does not show that this was the maximum; one that
 # falls below the second shows fracture, at a step of the third, or else at the end of the record.
@@ -469,6 +471,8 @@ SYMBOLS = {
     "elongation_after_fracture": ("A", "-"),
     "total_elongation": ("At", "-"),
 }
+# _ELONGATIONS: the fields among them that need the strain at the maximum load.
+_ELONGATIONS = [name for name, (_, unit) in SYMBOLS.items() if unit == "-"]
 # An upper yield point: the load falls by a share of it within this strain, and stays there for as much again.
 _LATEST_YIELD, _YIELD_DROP, _LEAST_YIELD_DROP, _DEEPEST_YIELD_DROP = 0.03, 0.005, 0.02, 0.35
 # The upper yield strength (ISO 6892-1): the load falls by this share of it, and by so many standard deviations of the
@@ -549,17 +553,24 @@ def tensile_properties(
     """
     modulus, origin, proof = _modulus_and_proof(strain, stress_mpa)
     upper, lower = _yield_strengths(strain, stress_mpa, modulus, origin)
+    known = {
+        "modulus_mpa": modulus,
+        "proof_stress_mpa": proof,
+        "upper_yield_strength_mpa": upper,
+        "lower_yield_strength_mpa": lower,
+    }
     top = index_of_maximum_load(strain, stress_mpa, stress_mpa)
     strength = float(stress_mpa[top])
     smooth = running_mean(stress_mpa)
     later = np.empty(0) if beyond is None else running_mean(beyond[np.isfinite(beyond)])
     unknown = beyond is not None and len(later) < len(beyond)
-    fall = max(_CLEAR_FALL * strength, 3.0 * noise_of(stress_mpa))
+    # A load that swings, by hum or serrations, has fallen as far before.
+    late = smooth[:top][strain[:top] > 0.5 * strain[top]]
+    swing = float(np.max(np.maximum.accumulate(late) - late, initial=0.0))
+    fall = max(_CLEAR_FALL * strength, 3.0 * noise_of(stress_mpa), swing)
     highest = float(smooth.max())
     if len(later) and later.max() > highest + fall:
-        return _without_strain_at_maximum(
-            strain, np.concatenate([stress_mpa, later]), modulus, proof, upper, lower
-        )
+        return _without_strain_at_maximum(strain, np.concatenate([stress_mpa, later]), known)
     least = float(smooth[top:].min())
     if unknown:
         fall = max(fall, _SURE_FALL * strength)
@@ -570,10 +581,7 @@ def tensile_properties(
     where = "at the largest stress" if reached else "at the largest stress of the record"
     uniform = float(strain[top]) - origin
     return TensileProperties(
-        modulus_mpa=modulus,
-        proof_stress_mpa=proof,
-        upper_yield_strength_mpa=upper,
-        lower_yield_strength_mpa=lower,
+        **known,
         tensile_strength_mpa=Property(
             strength,
             f"largest engineering stress, at strain {strain[top]:.4g}{too_early}",
@@ -588,12 +596,7 @@ def tensile_properties(
 
 
 def _without_strain_at_maximum(
-    strain: Array,
-    stress: Array,
-    modulus: Property,
-    proof: Property,
-    upper: Property,
-    lower: Property,
+    strain: Array, stress: Array, known: dict[str, Property]
 ) -> TensileProperties:
     """The strength from all rows; no elongation where the strain was not measured to the maximum load."""
     none = Property(
@@ -604,20 +607,14 @@ def _without_strain_at_maximum(
     fall = max(_CLEAR_FALL * float(stress[top]), 3.0 * noise_of(stress))
     reached = bool(running_mean(stress)[top:].min() < stress[top] - fall)
     return TensileProperties(
-        modulus_mpa=modulus,
-        proof_stress_mpa=proof,
-        upper_yield_strength_mpa=upper,
-        lower_yield_strength_mpa=lower,
+        **known,
         tensile_strength_mpa=Property(
             float(stress[top]),
             f"largest engineering stress of the record, {top + 1 - len(strain)} points after the measured strain ends"
             f"{'' if reached else '; the record ends without a maximum'}",
             not reached,
         ),
-        uniform_elongation=none,
-        total_uniform_elongation=none,
-        elongation_after_fracture=none,
-        total_elongation=none,
+        **dict.fromkeys(_ELONGATIONS, none),
     )
 
 
@@ -628,10 +625,7 @@ def with_capped_load(properties: TensileProperties, cap: float) -> TensileProper
     return dataclasses.replace(
         properties,
         tensile_strength_mpa=Property(cap, how, at_least=True),
-        uniform_elongation=none,
-        total_uniform_elongation=none,
-        elongation_after_fracture=none,
-        total_elongation=none,
+        **dict.fromkeys(_ELONGATIONS, none),
     )
 
 
@@ -643,10 +637,10 @@ def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, P
         return Property(None, reason), 0.0, Property(None, reason)
     slope, origin, how, is_bound = line.slope, line.origin, "", False
     for _ in range(3):
-        proof = _offset_stress(strain, stress, slope, origin)
+        proof, _ = _offset_stress(strain, stress, slope, origin)
         reference = float(stress.max()) if proof is None else proof
         slope, origin, how, is_bound = _chord(strain, stress, reference, line)
-    proof = _offset_stress(strain, stress, slope, origin)
+    proof, step = _offset_stress(strain, stress, slope, origin)
     share = "Rp0.2" if proof is not None else "the largest stress, as the record has no Rp0.2"
     modulus = Property(slope, f"{how} of {share}", is_bound)
     if is_bound:
@@ -655,7 +649,8 @@ def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, P
         reason = f"the record ends at strain {strain[-1]:.4g}, before 0.2 % plastic strain"
         return modulus, origin, Property(None, reason)
     said = f"0.2 % offset from the line of slope {slope / 1e3:.4g} GPa through strain {origin:.3g}"
-    return modulus, origin, Property(proof, said)
+    # A curve bends above the line between two points that are far apart.
+    return modulus, origin, Property(proof, said, step > _FAR_STEP * proof)
 
 
 def _chord(
@@ -694,21 +689,23 @@ def _chord(
     return line.slope, line.origin, how, True
 
 
-def _offset_stress(strain: Array, stress: Array, slope: float, origin: float) -> float | None:
-    """The stress at which the curve meets the line of 0.2 % plastic strain; None where it does not."""
+def _offset_stress(
+    strain: Array, stress: Array, slope: float, origin: float
+) -> tuple[float | None, float]:
+    """The stress at which the curve meets the line of 0.2 % plastic strain, or None, and its step there, MPa."""
     above = stress - slope * (strain - origin - _OFFSET)
     crossed = np.flatnonzero((above[1:] <= 0) & (above[:-1] > 0))
     if not len(crossed):
-        return None
+        return None, 0.0
     i = int(crossed[0])
     # In a dense record the noise of single points lets the first crossing come early: a line through its neighbours.
     near = np.abs(strain - strain[i]) < _NEIGHBOURS
     if np.count_nonzero(near) >= _FEWEST_NEIGHBOURS:
         tangent = float(np.polyfit(strain[near] - strain[near].mean(), stress[near], 1)[0])
         ahead = float(np.mean(above[near])) / (slope - tangent)
-        return slope * (float(strain[near].mean()) + ahead - origin - _OFFSET)
-    share = float(above[i] / (above[i] - above[i + 1]))
-    return float(stress[i] + share * (stress[i + 1] - stress[i]))
+        return slope * (float(strain[near].mean()) + ahead - origin - _OFFSET), 0.0
+    share, step = float(above[i] / (above[i] - above[i + 1])), float(stress[i + 1] - stress[i])
+    return float(stress[i]) + share * step, step
 
 
 def _yield_strengths(

@@ -898,6 +898,8 @@ COLUMNS = {
         ("Time;Axial Count;Axial Strain;Axial Stress\ns;cycles;%;MPa", "ttPS", "utf-8"),  # MTS
         ("Grip separation (mm);Load (kN)", "XK", "utf-8"),
         ("Force_N;Elong_mm", "FX", "utf-8"),
+        ("Strain gauge 0°;Strain gauge 90°;Stress (MPa)", "ETS", "utf-8"),
+        ("Major strain;Minor strain;Stress (MPa)", "ETS", "utf-8"),
         ("Strain amplitude [%];Stress amplitude (MPa)", "PS", "utf-8"),
     ],
 )  # fmt: skip

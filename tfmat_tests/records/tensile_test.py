@@ -424,6 +424,28 @@ def test_a_modulus_of_a_record_without_elastic_points_is_a_bound_and_tells_no_pr
     assert not [caveat for caveat in curve.warnings if caveat.blocks]
 
 
+def test_bounds_behind_a_gap_of_the_rows_and_of_a_load_that_swings():
+    """Rp0.2 was 217 MPa for 278 in a gap of the rows, and Ag 9.7 % for 13.8 where hum of the load falls at the end."""
+    law = find_law("voce")
+
+    def found(parameters, kept=None, hum=0.0):
+        true = np.concatenate([np.linspace(0, 0.004, 120), np.linspace(0.0042, 0.1, 280)])
+        stress = law.stress(true[None], np.array([parameters]))[0] * np.exp(-true)
+        stress = stress + hum * np.sin(0.7 * np.arange(400))
+        rows = np.ones(400, bool) if kept is None else ~((true > kept[0]) & (true < kept[1]))
+        return tensile_properties(np.expm1(true)[rows], stress[rows])
+
+    aluminium, steel = [69e3, 276.0, 75.0, 22.0], [206e3, 355.0, 240.0, 14.0]
+    whole, gap = found(aluminium), found(aluminium, (0.003, 0.015))
+    assert gap.proof_stress_mpa.at_least and not whole.proof_stress_mpa.at_least
+    assert gap.proof_stress_mpa.value < 0.9 * whole.proof_stress_mpa.value
+    # The neck of aluminium begins at 8 %, of this steel at 14 %.
+    assert not whole.tensile_strength_mpa.at_least
+    for hum in (0.0, 4.0):
+        short = found(steel, hum=hum)
+        assert short.tensile_strength_mpa.at_least and short.uniform_elongation.at_least
+
+
 def independent(strain, stress, low, high):
     """Modulus by SciPy's linear regression between two stresses, and the root of the offset line by Brent's method."""
     until = int(np.argmax(stress > high))
