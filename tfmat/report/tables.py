@@ -26,6 +26,7 @@ from tfmat.identification.results import (
     Score,
     TensileValue,
     Uniformity,
+    Value,
     Warned,
 )
 
@@ -590,7 +591,8 @@ def parameter_table(result: Answer, details: bool = False) -> Table:
     for name, value in result.parameters.items():
         row: list[str | Text] = [
             with_unit(name, value.unit), Text(format_value(value.value), "bold"),
-            format_value(value.std, 3), _interval(value.ci95), METHODS[value.method],
+            format_value(value.std if pooled else _told_std(value), 3), _interval(value.ci95),
+            METHODS[value.method],
         ]  # fmt: skip
         if pooled:
             row.append(_interval(value.next_specimen_ci95 or None))
@@ -603,6 +605,13 @@ def parameter_table(result: Answer, details: bool = False) -> Table:
             row.append(format_value(value.least_squares))
         rows.append(row)
     return text_table(title, headings, rows, caption=quality_of(result), left=(0, 4))
+
+
+def _told_std(value: Value) -> float | None:
+    """A value's standard deviation; None where its interval, which follows the profile, is less wide than that."""
+    if value.std is None or value.ci95 is None or value.std <= value.ci95[1] - value.ci95[0]:
+        return value.std
+    return None
 
 
 def verdict_of(place: int, ranked: Ranked) -> str:

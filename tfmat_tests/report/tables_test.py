@@ -163,6 +163,9 @@ def test_one_answer_shows_value_interval_and_method_and_the_rest_on_request():
     assert "assumed: stress in MPa" in text
     assert "6543" not in text and "network" not in text
     assert "6543" in text_of(parameter_table(answer, details=True))
+    wide = entry(6964.2, "MPa", std=131.0, ci95=[6900.0, 7030.0])
+    contradicted = text_of(parameter_table(result("one", 1.0, parameters={"G0": wide})))
+    assert "131" not in contradicted and "6900 … 7030" in contradicted
     pooled = text_of(parameter_table(result("pooled", 1.0, method="mean of specimens")))
     assert "scatter (std)" in pooled and "of the mean" in pooled and "together" in pooled
 
