@@ -642,7 +642,11 @@ def ranking_table(
     tied = [each.law for each in ranking[1:] if each.near_tie and not each.do_not_use]
     caption = "--law=NAME answers by another one"
     if tied:
-        caption = f"as good as {ranking[0].law}: {', '.join(tied)}; {caption}"
+        first = ranking[0].law
+        caption = (
+            f"as good as {first}, by evidence within 20 or an error at most a sixth larger: "
+            f"{', '.join(tied)}; {caption}"
+        )
     if not_needed:
         caption += f"; not fitted, as the error is already the noise: {', '.join(not_needed)}"
     title = f"laws for {kind}" if kind else "laws"
