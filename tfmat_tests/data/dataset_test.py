@@ -141,6 +141,13 @@ def test_find_dataset(tmp_path: pathlib.Path) -> None:
     assert find_dataset(folder, *arguments) == folder
 
 
+@pytest.mark.parametrize(("name", "number"), [("num_curves", 3), ("num_test", -1), ("seed", -1)])
+def test_impossible_numbers(tmp_path, name, number):
+    with pytest.raises(InputError, match=f"{name} is {number}"):
+        generate(tmp_path, **{name: number})
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_scale_that_hides_the_curves_is_refused(tmp_path: pathlib.Path) -> None:
     """Divided by 4.6e18, every stress is zero for a network."""
     dataset = generate_dataset(SETTINGS, seed=0, num_curves=4, num_test=0, data_dir=tmp_path)

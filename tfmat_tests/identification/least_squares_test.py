@@ -256,6 +256,7 @@ def test_padding_does_not_count_whatever_stands_there():
         alone = fit(law, strain[i : i + 1, valid[i]], stress[i : i + 1, valid[i]])
         assert alone.labels[0] == pytest.approx(found.labels[i], abs=1e-6)
         assert alone.rmse_mpa[0] == pytest.approx(found.rmse_mpa[i], rel=1e-9)
+    assert fit(law, strain[:0], stress[:0], valid[:0]).interval.shape == (0, 2, 2)
 
 
 def test_an_optimum_beyond_the_range_is_found_at_its_end():

@@ -202,6 +202,11 @@ def test_stress_beyond_the_trained_strength_is_cut_and_warned_about():
         clean(RawCurve("a", strain, 1000 * shear_stress(strain)), SHEAR)
 
 
+def test_nine_points_are_no_curve():
+    with pytest.raises(InputError, match="it has 9 points"):
+        clean(RawCurve("a", np.linspace(0, 0.04, 9), np.arange(9.0)), SHEAR)
+
+
 @pytest.mark.parametrize("measure", ["engineering", "true"])
 def test_compression_of_a_metal_is_converted_as_compression(measure):
     """A true curve, and the engineering one of its compression: e = 1 - exp(-ε), s = σ / (1 - e)."""
