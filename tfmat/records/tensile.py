@@ -449,6 +449,8 @@ _CHORDS = ((0.10, 0.40), (0.05, 0.50), (0.0, 0.50))
 # where it ends below this share of Rp0.2.
 _SURE_LINE, _ELASTIC = 0.1, 0.6
 _OFFSET = 0.002
+# _STIFFEST: MPa; no metal is (tungsten: 411 GPa), so that the line of such a modulus meets a curve before its own does.
+_STIFFEST = 518e3
 # _FAR_STEP: share of Rp0.2; the line of 0.2 % that meets the curve within a longer step of the stress tells a bound.
 _FAR_STEP = 0.05
 _NEIGHBOURS, _FEWEST_NEIGHBOURS = 2e-4, 12
@@ -643,14 +645,16 @@ def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, P
     proof, step = _offset_stress(strain, stress, slope, origin)
     share = "Rp0.2" if proof is not None else "the largest stress, as the record has no Rp0.2"
     modulus = Property(slope, f"{how} of {share}", is_bound)
+    said = f"0.2 % offset from the line of slope {slope / 1e3:.4g} GPa through strain {origin:.3g}"
     if is_bound:
-        return modulus, origin, Property(None, "hardly a point lies in the elastic part")
+        start = float(strain[0] - stress[0] / _STIFFEST)
+        proof, step = _offset_stress(strain, stress, _STIFFEST, start)
+        said = f"hardly a point is elastic: 0.2 % offset from a line of {_STIFFEST / 1e3:.0f} GPa"
     if proof is None:
         reason = f"the record ends at strain {strain[-1]:.4g}, before 0.2 % plastic strain"
         return modulus, origin, Property(None, reason)
-    said = f"0.2 % offset from the line of slope {slope / 1e3:.4g} GPa through strain {origin:.3g}"
     # A curve bends above the line between two points that are far apart.
-    return modulus, origin, Property(proof, said, step > _FAR_STEP * proof)
+    return modulus, origin, Property(proof, said, is_bound or step > _FAR_STEP * proof)
 
 
 def _chord(
