@@ -499,7 +499,9 @@ class FurtherTest:
 
     def history(self, points: int = _POINTS) -> History:
         """The history of the machine, as one row."""
-        row = np.array([[self.settings[s.name] for s in self.programme.settings]])
+        # A record may hold more cycles than a programme has points for; the last ones tell nothing new.
+        most = {s.name: s.high if s.name == "cycles" else np.inf for s in self.programme.settings}
+        row = np.array([[min(self.settings[name], high) for name, high in most.items()]])
         return self.programme.history(row, points, np.random.default_rng(0))
 
     def tests(self) -> TestSet:
@@ -597,8 +599,12 @@ def asked_for(text: str, law: Law, flag: str) -> FurtherTest:
             settings[key] = float(number)
         except ValueError:
             settings[key] = np.nan
-        if not np.isfinite(settings[key]) or (known[key].low > 0 and settings[key] <= 0):
-            raise InputError(f"--{flag}={text}: {key} is '{number}'; give {_example(known[key])}")
+        too_many = key == "cycles" and settings[key] > known[key].high
+        if not np.isfinite(settings[key]) or (known[key].low > 0 >= settings[key]) or too_many:
+            most = f", at most {known[key].high:g}" if too_many else ""
+            raise InputError(
+                f"--{flag}={text}: {key} is '{number}'; give {_example(known[key])}{most}"
+            )
         told.append(key)
     return FurtherTest(f"a test {text}", programme, settings, tuple(told))
 

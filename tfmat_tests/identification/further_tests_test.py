@@ -10,6 +10,7 @@ from tfmat.materials.registry import LAWS, find_law
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import measured_records
 from tfmat.records.reading import ReadingOptions
+from tfmat_tests.records.made_tests import cycles
 
 
 def record_of(law, tests):
@@ -31,6 +32,18 @@ def test_candidates_are_a_handful_of_different_tests():
     kinds = [test.programme.name for test in found]
     assert kinds.count("equibiaxial") == 3 and kinds.count("planar") == 3
     assert "uniaxial:max_strain=7" in names
+
+
+def test_a_record_of_more_cycles_than_a_programme_holds_has_candidates():
+    """Steps of three cycles each and half a one back to zero: 25 half cycles, where a programme has 24."""
+    law = find_law("voce_chaboche_1")
+    steps = np.repeat([0.003, 0.006, 0.01, 0.015], 6) * np.tile([1.0, -1.0], 12)
+    strain = cycles([*steps, 0.0], points=6)
+    truth = np.array([[200e3, 250.0, 80.0, 8.0, 20e3, 150.0]])
+    stress = law.respond(History(strain=strain[None]), truth)[0]
+    record = record_of(law, {"cyclic": (strain, stress)})
+    assert record.tests[0].settings["cycles"] == 12.5
+    assert all(np.isfinite(each.history().strain).all() for each in candidates(law, record))
 
 
 @pytest.mark.parametrize("name", [name for name in LAWS if LAWS[name].tests != ("monotonic",)])

@@ -87,6 +87,11 @@ def test_an_answer_without_it_is_what_it_was():
         ("mooney_rivlin", {"candidate": ["cyclic"]}, "law mooney_rivlin does not answer test cyclic"),
         ("mooney_rivlin", {"predict": ["planar:strain=1"]}, "test planar has no setting 'strain'"),
         ("mooney_rivlin", {"predict": ["planar:max_strain=x"]}, "max_strain is 'x'; give a number"),
+        (
+            "voce_chaboche_1",
+            {"candidate": ["cyclic:cycles=50"]},
+            "cycles is '50'; give a number, such as .*, at most 12$",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_refused_in_one_line(law, options, message):
