@@ -113,7 +113,7 @@ def _mm_per_s(text: str) -> float:
     return (find_size(above, DISPLACEMENT_UNITS) or 0.0) / time if time else 0.0
 
 
-def conditions_of(notes: Mapping[str, str], stem: str) -> dict[str, str]:
+def conditions_of(notes: Mapping[str, str], stem: str, lines: Iterable[str] = ()) -> dict[str, str]:
     """The conditions in head and file name, by the keys `specimen`, `temperature`, `direction` and `rate`.
 
     Where both speak, the name's temperature and direction win over a bare number and an unknown word in the head.
@@ -121,12 +121,13 @@ def conditions_of(notes: Mapping[str, str], stem: str) -> dict[str, str]:
     Args:
       notes: name -> text of the lines before the table.
       stem: the file's name without its ending.
+      lines: those lines as they stand, for what is told in prose.
 
     Returns:
       Values with their unit where it is known, `200 °C`; a bare number where it is not. Keys that nothing is said of
       are left out.
     """
-    found = _from_notes(notes)
+    found = _from_prose(lines) | _from_notes(notes)
     for key, value in _from_name(stem).items():
         said = found.get(key)
         is_plain = said is not None and (
@@ -153,6 +154,42 @@ def _from_notes(notes: Mapping[str, str]) -> dict[str, str]:
         if key and key not in found and text.strip():
             found[key] = value_with_unit(key, text.strip(), unit)
     return found
+
+
+# _OF_TEST: words of a line about the test. _TREATED: words of one about what was done to the material before.
+_OF_TEST = re.compile(
+    r"test|versuch|prüf|tension|tensile|zug|essai|traction|ensayo|tracción|prova|trazione|druck|compress"
+)
+_TREATED = re.compile(
+    r"anneal|aged|age?ing|treat|quench|temper(?!at)|geglüht|gehärtet|angelassen|recuit|recoc|ricott"
+)
+_IN_PROSE = {
+    "temperature": (
+        rf"({_NUMBER})\s*((?:°|deg\.?)\s?[cf])\b",
+        rf"\bt\s?=\s?({_NUMBER})\s?([cfk])\b",
+    ),
+    "rate": (
+        rf"({_NUMBER})\s*({'|'.join(sorted(map(re.escape, _RATE_UNITS), key=len, reverse=True))})(?!\w)",
+    ),
+}
+
+
+def _from_prose(lines: Iterable[str]) -> dict[str, str]:
+    """The only temperature and rate of lines that speak of a test: `Tension test at 300 °C, 0.001 1/s`."""
+    of_test = [
+        line
+        for line in map(str.lower, lines)
+        if _OF_TEST.search(line) and not _TREATED.search(line)
+    ]
+    told = {
+        key: {
+            value_with_unit(key, number, unit.replace("deg.", "deg").replace("° ", "°"))
+            for line, pattern in itertools.product(of_test, patterns)
+            for number, unit in re.findall(pattern, line)
+        }
+        for key, patterns in _IN_PROSE.items()
+    }
+    return {key: values.pop() for key, values in told.items() if len(values) == 1}
 
 
 def condition_named(name: str) -> tuple[str, str]:
@@ -2323,7 +2360,10 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             unused = "the time has no part: the law is for one loading without it"
             curve = dataclasses.replace(curve, steps=(*curve.steps, unused))
         warms: list[str] = []
-        found = conditions_of(_with_constants(part, warms).notes, name) | (
+        said_before = [f"{key}: {text}" for key, text in table.notes.items()]
+        above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
+        said_before += [text for text in above if len(text) <= _LONGEST_TITLE]
+        found = conditions_of(_with_constants(part, warms).notes, name, said_before) | (
             {"specimen": label} if label else {}
         )
         length = _known_length(table, options)
@@ -2331,9 +2371,6 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             rate, said = rate_by_speed(table.notes, length)
             found |= {"rate": rate} if rate else {}
             curve = dataclasses.replace(curve, steps=(*curve.steps, *filter(None, [said])))
-        said_before = [f"{key}: {text}" for key, text in table.notes.items()]
-        above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
-        said_before += [text for text in above if len(text) <= _LONGEST_TITLE]
         curve = dataclasses.replace(
             curve,
             conditions=found,

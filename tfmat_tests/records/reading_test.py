@@ -1312,6 +1312,23 @@ def test_conditions_of_a_file_name(stem, expected):
     assert conditions_of({}, stem) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Tension test at 300 °C", {"temperature": "300 °C"}),
+        ("Zugversuch bei -40 °C, Dehnrate 0,001 1/s", {"temperature": "-40 °C", "rate": "0.001 1/s"}),
+        ("tested at T = 300 C and rate 5 /s", {"temperature": "300 °C", "rate": "5 1/s"}),
+        ("Test at 392 deg. F, 6 %/min", {"temperature": "392 °F", "rate": "0.001 1/s"}),
+        ("Tensile test of plate annealed at 900 °C", {}),  # what was done to the material
+        ("Plate 7, 900 °C", {}),  # nothing says of what
+        ("Test at 20 °C and 300 °C", {}),
+    ],
+)  # fmt: skip
+def test_conditions_in_prose(line, expected):
+    """Johnson-Cook's A was 310 MPa for 400 where 300 °C stood in a sentence, without a word."""
+    assert conditions_of({}, "x", [line]) == expected
+
+
 def test_conditions_of_the_lines_before_the_table():
     notes = {
         "Specimen ID": "A-07",
