@@ -20,6 +20,7 @@ from tfmat.identification.least_squares import (
     RecordFit,
     better_law,
     conditioned,
+    deviation_by_strain_noise,
     errors_of_tests,
     fit_record,
     rms_percent,
@@ -55,7 +56,7 @@ from tfmat.identification.results import (
 from tfmat.identification.sampling import sample
 from tfmat.launch.processes import all_in_processes
 from tfmat.materials.cards import card_text, check_card
-from tfmat.materials.law import Array, Law, Parameter
+from tfmat.materials.law import Array, History, Law, Parameter
 from tfmat.records.record import (
     Caveat,
     MeasuredRecord,
@@ -1471,10 +1472,13 @@ def _misfit_of_curve(
         residual -= np.clip(residual, -by_strain, by_strain)
         yield from caveats.rounding_caveats(curve, law, parameters[0])
     yield from caveats.yield_point_caveats(curve)
+    history = History(strain=curve.strain[None])
+    by_noise = deviation_by_strain_noise(history, curve.stress_mpa, answer, curve.strain_error)
+    noisy = None if by_noise is None else curve.strain
     # On evenly spread points, where a pause of the machine is one point and not many.
     target = dataclasses.replace(source.target, max_strain=None)
     strain, residual, valid = resample(curve.strain, residual, target)
-    yield from caveats.local_caveats(strain[valid], residual[valid], noise_mpa, largest)
+    yield from caveats.local_caveats(strain[valid], residual[valid], noise_mpa, largest, noisy)
 
 
 def _idle(law: Law, record: MeasuredRecord, best: BestFit) -> NDArray[np.bool_]:

@@ -357,12 +357,17 @@ def yield_point_caveats(curve: MeasuredTest) -> Iterator[Caveat]:
 
 
 def local_caveats(
-    strain: Array, residual_mpa: Array, noise_mpa: float, largest_mpa: float
+    strain: Array,
+    residual_mpa: Array,
+    noise_mpa: float,
+    largest_mpa: float,
+    noisy: Array | None = None,
 ) -> Iterator[Caveat]:
     """Where the law's best fit leaves the curve most, if it does so in one place more than elsewhere.
 
     Args:
       strain, residual_mpa: [points], in the order of the strain.
+      noisy: measured strain, [any], whose noise explains the residuals as a whole: a place has some points of it.
     """
     if len(strain) < 3 * _SMOOTHED:
         return
@@ -380,6 +385,8 @@ def local_caveats(
     while last < len(near) - 1 and near[last + 1]:
         last += 1
     start, end = float(strain[first]), float(strain[last + _SMOOTHED - 1])
+    if noisy is not None and np.count_nonzero((noisy >= start) & (noisy <= end)) < _SMOOTHED:
+        return
     yield Caveat(
         "leaves the law in one place",
         f"the curve leaves the law at strain {start:.2g} to {end:.2g}, by up to {smooth[peak]:.3g} MPa "

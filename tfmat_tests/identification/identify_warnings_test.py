@@ -247,6 +247,20 @@ def test_the_eight_304l_curves_by_least_squares(real_curves):
         assert float(said.split(" to ")[1].split(",")[0]) < 0.02  # the first points
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_of_the_strain_in_a_few_elastic_points_is_no_departure(tmp_path, seed):
+    """Image correlation scatters by 200 µm/m, and 5 of 320 points are elastic; the curve is the law's."""
+    random = np.random.default_rng(seed)
+    strain = np.linspace(0.0, 0.18, 320)
+    parameters = np.array([[207e3, 1010.0, 0.0025, 0.155]])
+    stress = find_law("swift").stress(strain[None], parameters)[0] + random.normal(0, 0.7, 320)
+    file = tmp_path / "dic.csv"
+    rows = np.column_stack([strain + random.normal(0.0, 2e-4, 320), stress])
+    np.savetxt(file, rows, "%.8f", ",", header="true strain [-],true stress [MPa]", comments="")
+    (answer,) = tfmat.identify([file], law="swift")
+    assert not [each.text for each in answer.warnings if "leaves the law" in each.text]
+
+
 @pytest.mark.parametrize("upper", [250.0, 285.0], ids=["smooth", "yield point"])
 def test_a_yield_point_is_told_with_a_way_around_it(tmp_path, upper):
     """Behind its plateau the steel follows Voce's law: what the warning says finds the law's Q and b."""
