@@ -190,11 +190,11 @@ def kind_of_plain(
 ) -> Kind:
     """The kind of test of files of which nothing is said; raises and passes over as `kind_of_files` does."""
     kinds: dict[Kind, str] = {}
+    # Two gauges of a laminate of ±45° are read as the shear that they tell.
+    measures = wanted_measures(law_alone("voce").target) | {"shear": "engineering"}
     for file in files:
         try:
-            raws = read_curves(
-                file, reading, wanted_measures(law_alone("voce").target), of_test=True
-            )
+            raws = read_curves(file, reading, measures, of_test=True)
         except InputError:
             continue
         for raw in raws:
@@ -219,6 +219,7 @@ def kind_of_curve(raw: RawCurve, cleaning: CleaningOptions | None = None) -> Kin
     raw = dataclasses.replace(raw, strain=strain, stress_mpa=stress)
     # `epsilon` without indices may be any strain.
     shear = raw.is_shear or raw.shear_strain in ("engineering", "tensor")
+    shear = shear or bool(raw.laminate_in_head)
     if not len(stress) or stress.max() <= 0:
         return TENSION
     if raw.time is not None and holds_strain(raw.time[known], strain, stress):

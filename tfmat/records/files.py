@@ -436,6 +436,8 @@ def _test_told_by(raw: RawCurve, law: Law, is_of_frame: bool) -> tuple[str, str]
     codes = [mode for mode, names in _MODE_CODES.items() if words & {*names.split()}]
     if not name and len(codes) == 1:
         name, said = codes[0], raw.name
+    if not name and not codes and raw.tension_in_head:
+        name, said = Uniaxial.name, raw.tension_in_head
     if name in ("", Uniaxial.name) and raw.compression_in_head:
         name, said = Compression.name, raw.compression_in_head
     if name and (name in law.tests or (name == Compression.name and Uniaxial.name in law.tests)):

@@ -181,9 +181,10 @@ _AT_45 = re.compile(r"(?<![\w/\[])[+−-] ?45(?![\d/])")
 
 def _no_shear(raw: RawCurve) -> Caveat | None:
     """The caveat of a column that is no shear, by its name, under a law of shear."""
+    pulled = raw.laminate_in_head and not raw.is_shear
     for name in raw.columns:
         of_one = name == raw.columns[0] and _AT_45.search(name)
-        if SHEAR_WORDS.search(name) or not (of_one or _ALONG_THE_LOAD.search(name)):
+        if SHEAR_WORDS.search(name) or not (of_one or pulled or _ALONG_THE_LOAD.search(name)):
             continue
         said = "of one gauge" if of_one else "along the load"
         advice = (

@@ -460,13 +460,16 @@ ASSUMED, GIVEN = "assumed", "as given"
 # The columns of an axis that has none: a displacement (load), which a size makes a strain (stress).
 BEFORE_SIZE = {"strain": "displacement", "stress": "load"}
 
+# _STRETCH: words of a length over the one at rest.
+_STRETCH = word_set("stretch λ lambda streckung verstreckung streckverhältnis dehnungsverhältnis")
 # English, German, French, Spanish, Italian, Portuguese, Dutch, Turkish, Polish, Czech, Slovak, Hungarian, Swedish,
 # Danish, Norwegian, Finnish, Russian, Ukrainian, Japanese, Chinese and Korean.
 _WORDS: dict[str, set[str]] = {
-    "strain": word_set(
+    "strain": _STRETCH
+    | word_set(
         """
         strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
-        deformación deformazione deformação stretch λ lambda rek gerinim birim dms exx eyy exy
+        deformación deformazione deformação rek gerinim birim dms exx eyy exy
         epsx epsy epsxx epsyy umformgrad le11 le22 le33 sg sg1 sg2 sg3 sg4
         estrain tstrain odkształcenie přetvoření pretvorenie töjning tøjning tøyning venymä деформация
         παραμόρφωση deformacija regangan деформація
@@ -900,7 +903,7 @@ def _check_one_unit(name: str, in_header: str | None, in_row: str | None, axis: 
 
 
 def _is_stretch(name: str) -> bool:
-    return bool(_words(name) & {"stretch", "λ", "lambda"})
+    return bool(_words(name) & _STRETCH)
 
 
 def _not_understood(header: str) -> str:
@@ -1566,7 +1569,9 @@ _SAME_AREA = 1.03
 # _EXTENSOMETER_NOTE: the length between the edges of an extensometer (Le of ISO 6892-1).
 _EXTENSOMETER_NOTE = (
     r"(extensometer.?)?(gau?ge.?length|length|messlänge)( le)|le|extensometer.?(gau?ge.?)?length"
-    r"|gau?ge.?length extensometer|(extensometer|geräte|fein).?messl(ä|ae)nge( le)?|messl(ä|ae)nge (fd|fein\w+)"
+    r"|(gau?ge.?length|base( de (mesure|medida))?|longueur de (base|jauge|référence)|longitud de (base|referencia)"
+    r"|lunghezza (di )?base|tratto utile)( del?)?( l['’]|l['’])? ?e[xs]tens[ioóô]m[eè]t(er|re|ro)( l ?[0oe])?"
+    r"|(extensometer|geräte|fein).?messl(ä|ae)nge( le)?|messl(ä|ae)nge (fd|fein\w+)"
 )
 # Quantity of a column that is no strain or stress yet -> option, note and units of its size, words of a note that may
 # be meant for it, and what to give.
@@ -2183,6 +2188,7 @@ class RawCurve:
       columns: names of the columns of strain and stress.
       sure_units: the axes whose unit is in no doubt: it was given, or it is the read one of a load or a displacement.
       compression_in_head, bending_in_head: the line before the table, or the file's name, that says so.
+      tension_in_head: the same of tension, where no mode of rubber is named; laminate_in_head: of plies at ±45°.
       mode_in_head: the mode of rubber that head, names and sheet tell, and the text that does.
       in_doubt: kind of a warning -> what the file tells in two ways, such as two areas.
       machine_travel: the strain is, or is made of, a travel that machine and grips have a share in.
@@ -2212,6 +2218,8 @@ class RawCurve:
     follows: tuple[str, int] | None = None
     compression_in_head: str = ""
     bending_in_head: str = ""
+    tension_in_head: str = ""
+    laminate_in_head: str = ""
     mode_in_head: tuple[str, str] = ("", "")
     in_doubt: Mapping[str, str] = dataclasses.field(default_factory=dict)
     missing_cycles: str = ""
@@ -2320,7 +2328,12 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
         time = find_time_column(table, options.time_column, how.needs_time)
     if how.needs_time:
         table = _with_held_values(table, f"{stem} {table.sheet or ''}".strip())
-    gauges = _gauges_of_shear(table, options, stem) if how.measures.get("shear") else None
+    said_before = [f"{key}: {text}" for key, text in table.notes.items()]
+    above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
+    named = [stem, table.sheet or ""]
+    laminate = next(filter(_LAMINATE_45.search, [*said_before, *above, *named]), "")
+    said_before += [text for text in above if len(text) <= _LONGEST_TITLE]
+    gauges = _gauges_of_shear(table, options, laminate) if how.measures.get("shear") else None
     chosen = dataclasses.replace(options, strain_column=str(gauges[0] + 1)) if gauges else options
     axes = find_axes(table, chosen, how.measures)
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
@@ -2360,9 +2373,6 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             unused = "the time has no part: the law is for one loading without it"
             curve = dataclasses.replace(curve, steps=(*curve.steps, unused))
         warms: list[str] = []
-        said_before = [f"{key}: {text}" for key, text in table.notes.items()]
-        above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
-        said_before += [text for text in above if len(text) <= _LONGEST_TITLE]
         found = conditions_of(_with_constants(part, warms).notes, name, said_before) | (
             {"specimen": label} if label else {}
         )
@@ -2371,6 +2381,8 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
             rate, said = rate_by_speed(table.notes, length)
             found |= {"rate": rate} if rate else {}
             curve = dataclasses.replace(curve, steps=(*curve.steps, *filter(None, [said])))
+        texts = [*said_before, stem, *(axes[axis].name for axis in axes)]
+        modes = [text for text in texts if any(words.search(text) for words in _MODES.values())]
         curve = dataclasses.replace(
             curve,
             conditions=found,
@@ -2381,16 +2393,18 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
                 "",
             ),
             bending_in_head=next(filter(_BENDING_TEST.search, [*said_before, stem]), ""),
+            tension_in_head="" if modes else next(filter(_TENSION_TEST.search, texts), ""),
+            laminate_in_head=laminate,
             mode_in_head=max(
                 # What names one specimen or sheet counts before what names the file.
                 _mode_in([label, table.sheet or ""]),
-                _mode_in([*said_before, stem, *(axes[axis].name for axis in axes)]),
+                _mode_in(modes),
                 key=lambda found: bool(found[0]),
             ),
             missing_cycles=_missing_cycles(part, mark),
             warms=tuple(warms),
         )
-        curve = _measured_as(curve, [*said_before, stem, table.sheet or ""])
+        curve = _measured_as(curve, [*said_before, *named])
         runs = how.one_loading and options.specimen_column != "none"
         curves += _runs(curve, [number for number, _ in rows]) if runs else [curve]
     return curves
@@ -2403,14 +2417,18 @@ _PLUS_45, _MINUS_45 = (re.compile(rf"(?<![\w/\[±]){sign} ?45(?![\d/])") for sig
 _ALONG_X, _ACROSS_Y = (
     re.compile(rf"(?<![^\W\d_])(eps|epsilon|ε|e|strain)[_ ]?{x}+\b", re.IGNORECASE) for x in "xy"
 )
-# _LAMINATE_45: text on tension of a laminate of ±45°.
-_LAMINATE_45 = re.compile(r"±\s?45|\+\s?/\s?[−-]\s?45|D ?3518|ISO ?14129", re.IGNORECASE)
+# _LAMINATE_45: text on tension of a laminate of ±45°, without plies of 0° or 90° that bear the load.
+_LAMINATE_45 = re.compile(
+    r"(?<!I)D ?3518|ISO ?14129|^(?!.*((?<!\d)(0|90)°?|[\[(](0|90)\w*)\s?/)(?!.*/\s?\(?(0|90)(\d?[\])]|(?!\d)))"
+    r".*(±|\+\s?/\s?[−-]|(?<!\d)\+?45°?\s?/\s?[−-])\s?45(?!\d|[.,]\d|\s?k?N)",
+    re.IGNORECASE,
+)
 
 
 def _gauges_of_shear(
-    table: Table, options: ReadingOptions, stem: str
+    table: Table, options: ReadingOptions, said: str
 ) -> tuple[int, int, str] | None:
-    """The columns whose difference is the shear strain, and the text on a ±45° laminate, '' for gauges at ±45°."""
+    """The columns whose difference is the shear strain, and what is said of a ±45° laminate, '' for gauges at ±45°."""
     found = columns_named(table, "strain")
     if options.strain_column or any(SHEAR_WORDS.search(table.header[i]) for i in found):
         return None
@@ -2419,9 +2437,6 @@ def _gauges_of_shear(
     )
     if len(found) == 2 and len(plus) == len(minus) == 1:
         return plus[0], minus[0], ""
-    notes = [f"{name}: {text}" for name, text in table.notes.items()]
-    above = [" ".join(filter(None, map(str, cells))) for _, cells in table.above]
-    said = next(filter(_LAMINATE_45.search, [*notes, *above, stem, table.sheet or ""]), "")
     across = [i for i, name in enumerate(table.header) if _ACROSS.search(name) and i not in found]
     if len(found) == 2 and not across:
         across = [i for i in found if _ACROSS_Y.search(table.header[i])]
@@ -2713,6 +2728,12 @@ _LONGEST_TITLE = 60
 _BENDING_TEST = re.compile(
     r"\b(?:bend(?:ing)?|flexur(?:e|al)) ?test|\b(?:3|4|three|four)[- ]?(?:point|pt)\b|biegeversuch|biegeprüfung"
     r"|(?:essai|prova|ensayo|ensaio) (?:de|di|a) fle(?:xion|ssione|xión|xão)|曲げ試験|弯曲试验",
+    re.IGNORECASE,
+)
+# _TENSION_TEST: words for tension that leave open how wide the specimen is, and standards of rubber's.
+_TENSION_TEST = re.compile(
+    r"zug(versuch|prüfung(?!s))|(tensile|tension) tests?\b|(essai|prova|ensayo|ensaio) (de|di|a) tra[cçz]"
+    r"|引張試験|拉伸试验|ISO ?37(?!\d)|(?<!I)D ?412(?!\d)|DIN ?53 ?504",
     re.IGNORECASE,
 )
 # _MODES: how a specimen of rubber is stretched -> words for it.

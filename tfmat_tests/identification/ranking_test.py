@@ -63,6 +63,32 @@ def test_an_epsilon_without_indices_is_no_shear(names, law, steel, tmp_path):
     assert law in kind(path).laws
 
 
+@pytest.mark.parametrize("across", [",Transverse strain (-)", ""])
+@pytest.mark.parametrize(
+    ("head", "law"),
+    [
+        ("ASTM D3518", "hahn_tsai"),
+        ("Zugversuch ±45°", "hahn_tsai"),
+        ("[0/±45/90]s", "voce"),
+        ("ASTM D3039", "voce"),
+    ],
+)
+def test_tension_of_a_laminate_of_45_degrees_is_shear(head, law, across, tmp_path):
+    """γ is axial less transverse strain and τ half of the axial stress (ASTM D3518): G of 5 GPa."""
+    strain = np.linspace(0, 0.01, 60)
+    rows = [[e, 100 * np.tanh(180 * e), -0.75 * e][: 3 if across else 2] for e in strain]
+    names = f"Axial strain (-),Stress (MPa){across}"
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "\n".join([head, "", names, *(",".join(f"{value:.6g}" for value in row) for row in rows)])
+    )
+    assert law in kind(path).laws
+    if law == "hahn_tsai" and across:
+        (found,) = tfmat.identify(str(path))
+        assert found.law.name in kind(path).laws
+        assert found.parameters["G0"].value == pytest.approx(18e3 / 2 / 1.75, rel=0.1)
+
+
 def test_compression_of_concrete_is_told_by_its_signs(tmp_path):
     """Eurocode 2's parabola for C30 (EN 1992-1-1, 3.1.7), beside a steel that is pressed."""
     strain = np.linspace(1e-5, 2e-3, 50)

@@ -102,6 +102,26 @@ def test_a_wrong_mode_is_named(tmp_path, argument, says):
         find_records([argument.format(path)], OGDEN)
 
 
+@pytest.mark.parametrize(
+    ("head", "mode"),
+    [
+        *((head, "uniaxial") for head in ("Zugversuch S2 nach ISO 37", "Essai de traction")),
+        ("Equibiaxial tension test", "equibiaxial"),
+        ("Tension test of rubber: planar or biaxial", None),
+        ("Tensile testing machine", None),
+        ("Specimen ID 412", None),
+    ],
+)
+def test_a_head_of_tension_says_uniaxial_where_it_names_no_other_mode(tmp_path, head, mode):
+    header = f"{head}\n\nNominal strain (-),Nominal stress (MPa)"
+    path = saved(tmp_path, header, STRETCH - 1.0, 0.5 * (STRETCH - STRETCH**-2), name="a.csv")
+    if mode is None:
+        assert "nothing says which this is" in str(read(OGDEN, str(path))[1][0])
+        return
+    (test,) = only(OGDEN, str(path)).tests
+    assert test.programme.mode == mode
+
+
 MODES = {"uniaxial": -2, "equibiaxial": -5, "planar": -3}
 
 

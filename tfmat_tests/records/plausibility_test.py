@@ -211,6 +211,10 @@ def test_columns_along_the_load_and_of_one_gauge_are_no_shear(names, advice):
     for curve in (clean(raw, TARGETS["hahn_tsai"]), measured_test(raw, programme, law)):
         found = [c.advice for c in curve.warnings if c.kind == "a law of shear for a tension test"]
         assert [advice in said for said in found] == [True] * (advice is not None)
+    if names == ("Strain", "Stress"):
+        raw = RawCurve("a", strain, stress, columns=names, laminate_in_head="±45")
+        told = clean(raw, TARGETS["hahn_tsai"])
+        assert "add these columns" in " ".join(c.advice for c in told.warnings if c.blocks)
 
 
 @pytest.mark.parametrize("law", METAL_LAWS)

@@ -199,6 +199,9 @@ def load_under(tmp_path, head: list[str], **options):
         ["Durchmesser d0;6,1803872;mm", "Endquerschnitt;9,5;mm²", "du;4,0;mm", "Anfangsmesslänge;20;mm"],
         ["Fläche;30,0;mm²", "Messlänge Standardweg;60,0;mm", "Messlänge Feindehnung;20,0;mm"],
         ["Section initiale S0;30;mm²", "Longueur initiale L0;20;mm"],
+        ["Section;30;mm²", "Longueur de base extensomètre L0;20;mm"],
+        ["Section;30;mm²", "Base de mesure de l'extensomètre;20;mm"],
+        ["Sección;30;mm²", "Longitud de base del extensómetro;20;mm"],
         ["Sezione;30;mm²", "Tratto utile;20;mm"],
         ["Área;30;mm2", "Longitud inicial L0;20;mm"],
         ["Fläche;30;mm²", "Ausgangslänge L0;20;mm"],
@@ -1055,7 +1058,8 @@ def test_what_is_measured_at_the_specimen_counts_and_the_others_are_named(tmp_pa
     "name",
     [
         *("stretch", "stretch (-)", "Stretch λ [-]", "stretch ratio", "lambda", "stretch [mm/mm]"),
-        *("stretch [%]", "λ in %"),
+        *("stretch [%]", "λ in %", "Streckung [-]", "Verstreckung", "Streckverhältnis [-]"),
+        "Dehnungsverhältnis",
     ],
 )
 @pytest.mark.parametrize(
@@ -1811,11 +1815,23 @@ def test_a_height_beside_a_whole_section_is_the_length_of_a_test(tmp_path, head,
         ("ASTM D3518", "Strain long (%),Strain trans (%),Stress (MPa)", True),
         ("ASTM D3518", "Axial strain (%),Transverse strain (%),Shear stress (MPa)", False),
         ("Standard: ISO 14129", "eps_x (%),eps_y (%),Stress (MPa)", True),
+        ("Laminate [+45°/-45°]4s", "eps_x (%),eps_y (%),Stress (MPa)", True),
         ("ASTM D5379", "Strain +45 (%),Strain -45 (%),Stress (MPa)", False),
         ("Iosipescu", "Strain -45° (%),Strain +45° (%),Stress (MPa)", False),
         # A tension test with Poisson's ratio, and the shear itself.
         ("0° tension, ASTM D3039", "Axial strain (%),Transverse strain (%),Stress (MPa)", None),
         ("ASTM D3518", "Shear strain (%),Transverse strain (%),Shear stress (MPa)", None),
+        *(
+            (head, "Axial strain (%),Transverse strain (%),Stress (MPa)", None)
+            for head in (
+                "[0/±45/90]s",
+                "[±45/0]s",
+                "[0_2/±45]",
+                "Load: ±45 kN",
+                "±450 N",
+                "ID 3518",
+            )
+        ),
     ],
 )
 def test_shear_of_a_ply_is_made_of_two_gauges(tmp_path, head, names, half):
