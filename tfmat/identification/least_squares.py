@@ -872,8 +872,8 @@ def _by_errors(
     tests = driven if isinstance(driven, TestSet) else TestSet((History(strain=driven),))
     slopes, values = residuals.jacobian(found.labels), residuals.values(found.labels)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # Of these very slopes: the search's JᵀJ is a step older, and long steps hardly change some responses. Either
-        # that step or rounding of what nothing holds would look like errors that the residuals tell of.
+        # From these very slopes: the search's JᵀJ is a step older, and long steps hardly change some responses. That
+        # step, or rounding where nothing holds a label, would look like errors that the residuals tell of.
         held = covariance_of(np.swapaxes(slopes, 1, 2) @ slopes, without_open=True)
 
     def by(size: float, effects: Array) -> Array:

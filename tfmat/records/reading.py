@@ -156,39 +156,41 @@ def _from_notes(notes: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-# _OF_TEST: words of a line about the test. _TREATED: words of one about what was done to the material before.
+# _OF_TEST: words of a line about the test. _AT: such a word, and behind it only those that lead to its temperature:
+# others may tell at which one the material was annealed, cured or rolled. _LONGEST_PROSE: letters of such a line.
 _OF_TEST = re.compile(
     r"test|versuch|prüf|tension|tensile|zug|essai|traction|ensayo|tracción|prova|trazione|druck|compress"
 )
-_TREATED = re.compile(
-    r"anneal|aged|age?ing|treat|quench|temper(?!at)|geglüht|gehärtet|angelassen|recuit|recoc|ricott"
+_LEADS = (
+    r"at|bei|à|a|ad|und|and|et|e|y|t|s|sec|min|mm|strain|shear|rate|dehnrate|of|von|de|elevated|high|low|room"
+    r"|erhöhte[rn]?|hohe[rn]?|temp(eratur[ea]?|érature)?"
 )
+_LONGEST_PROSE = 200
+_AT = re.compile(rf"(?:{_OF_TEST.pattern})\w*(?:[\W\d_]|\b(?:{_LEADS})\b)*$")
 _IN_PROSE = {
-    "temperature": (
-        rf"({_NUMBER})\s*((?:°|deg\.?)\s?[cf])\b",
-        rf"\bt\s?=\s?({_NUMBER})\s?([cfk])\b",
-    ),
-    "rate": (
-        rf"({_NUMBER})\s*({'|'.join(sorted(map(re.escape, _RATE_UNITS), key=len, reverse=True))})(?!\w)",
+    "temperature": re.compile(rf"(?<![\w.,])({_NUMBER})\s*((?:°|deg\.?)\s?[cf])\b"),
+    "rate": re.compile(
+        rf"({_NUMBER})\s*({'|'.join(sorted(map(re.escape, _RATE_UNITS), key=len, reverse=True))})(?!\w)"
     ),
 }
 
 
 def _from_prose(lines: Iterable[str]) -> dict[str, str]:
     """The only temperature and rate of lines that speak of a test: `Tension test at 300 °C, 0.001 1/s`."""
-    of_test = [
-        line
-        for line in map(str.lower, lines)
-        if _OF_TEST.search(line) and not _TREATED.search(line)
-    ]
-    told = {
-        key: {
-            value_with_unit(key, number, unit.replace("deg.", "deg").replace("° ", "°"))
-            for line, pattern in itertools.product(of_test, patterns)
-            for number, unit in re.findall(pattern, line)
-        }
-        for key, patterns in _IN_PROSE.items()
-    }
+    told: dict[str, set[str]] = {key: set() for key in _IN_PROSE}
+    is_at = False
+    for line in map(str.lower, lines):
+        if len(line) > _LONGEST_PROSE or not _OF_TEST.search(line):
+            continue
+        # A bare C may be a batch.
+        line = re.sub(rf"\bt\s?=\s?({_NUMBER})\s?c\b", r"t \1 °c", line)
+        for key, pattern in _IN_PROSE.items():
+            for match in pattern.finditer(line):
+                is_at |= key == "temperature" and bool(_AT.search(line[: match.start()]))
+                unit = re.sub(r"^(deg|°)\W*", "°", match[2])
+                told[key].add(value_with_unit(key, match[1], unit))
+    if not is_at:
+        told["temperature"].clear()
     return {key: values.pop() for key, values in told.items() if len(values) == 1}
 
 
@@ -1725,7 +1727,7 @@ def read_strain(
             )
         values = (values + other) / 2.0
     if column.unit.name == "stretch":
-        # Of percentages a stretch begins at 100, and a strain at 0.
+        # A stretch in percent begins at 100, and a strain at 0.
         is_open = column.unit.factor != 1.0 and not abs(values[0] - 1.0) < _AT_REST
         if is_open or np.nanmin(values) <= 0:
             raise InputError(

@@ -608,7 +608,7 @@ def parameter_table(result: Answer, details: bool = False) -> Table:
 
 
 def _told_std(value: Value) -> float | None:
-    """A value's standard deviation; None where its interval, which follows the profile, is less wide than that."""
+    """A value's standard deviation; None where its interval, which follows the profile, is narrower."""
     if value.std is None or value.ci95 is None or value.std <= value.ci95[1] - value.ci95[0]:
         return value.std
     return None

@@ -1323,7 +1323,14 @@ def test_conditions_of_a_file_name(stem, expected):
         ("Zugversuch bei -40 °C, Dehnrate 0,001 1/s", {"temperature": "-40 °C", "rate": "0.001 1/s"}),
         ("tested at T = 300 C and rate 5 /s", {"temperature": "300 °C", "rate": "5 1/s"}),
         ("Test at 392 deg. F, 6 %/min", {"temperature": "392 °F", "rate": "0.001 1/s"}),
+        ("Test of sheet, 0.01 1/s", {"rate": "0.01 1/s"}),
+        ("Tensile test at elevated temperature 300 °C", {"temperature": "300 °C"}),
+        ("Tensile test, tempered 600 °C", {}),
+        ("test" + "1 " * 50_000 + "300 °C", {}),  # and soon
         ("Tensile test of plate annealed at 900 °C", {}),  # what was done to the material
+        ("Zugprobe wärmebehandelt 500 °C", {}),
+        ("Prüfling ausgehärtet bei 180 °C", {}),
+        ("Tension test at 300 °C, annealed at 900 °C", {}),
         ("Plate 7, 900 °C", {}),  # nothing says of what
         ("Test at 20 °C and 300 °C", {}),
     ],
